@@ -11,8 +11,8 @@
  *
  * Threads: every call is safe from any thread when the allocator is; the default one is.
  */
-#ifndef TURBIDITE_BASE_ALLOC_H
-#define TURBIDITE_BASE_ALLOC_H
+#ifndef TURB_BASE_ALLOC_H
+#define TURB_BASE_ALLOC_H
 
 #include <stddef.h>
 
@@ -34,15 +34,13 @@ TURB_MUST_CHECK void *mem_alloc_zeroed(const turb_allocator *allocator, size_t s
 TURB_MUST_CHECK void *mem_alloc_array(const turb_allocator *allocator, size_t count, size_t size);
 
 /* Uninitialised memory aligned to a power of two. */
-TURB_MUST_CHECK void *mem_alloc_aligned(const turb_allocator *allocator, size_t size,
-                                        size_t alignment);
+TURB_MUST_CHECK void *mem_alloc_aligned(const turb_allocator *allocator, size_t size, size_t alignment);
 
 /*
  * Moves a block (NULL with old_size 0 allowed) to one of new_size bytes and releases the old one.
  * On NULL the old block is untouched and still the caller's.
  */
-TURB_MUST_CHECK void *mem_resize(const turb_allocator *allocator, void *memory, size_t old_size,
-                                 size_t new_size);
+TURB_MUST_CHECK void *mem_resize(const turb_allocator *allocator, void *memory, size_t old_size, size_t new_size);
 
 /* Releases a block; NULL is ignored. */
 void mem_free(const turb_allocator *allocator, void *memory, size_t size);

@@ -13,8 +13,8 @@
  * Threads: one thread allocates at a time; memory handed out may be read by any (publishing it is the
  * caller's); arena_used and arena_reserved may be read from any thread.
  */
-#ifndef TURBIDITE_BASE_ARENA_H
-#define TURBIDITE_BASE_ARENA_H
+#ifndef TURB_BASE_ARENA_H
+#define TURB_BASE_ARENA_H
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -27,21 +27,20 @@
 struct arena_chunk;
 
 struct arena {
-    const turb_allocator *allocator;
-    struct budget *budget; /* NULL: not charged */
-    enum budget_use use;
-    turb_status failure; /* of the last request that returned NULL */
-    size_t chunk_size_bytes;
-    struct arena_chunk *chunks; /* newest first */
-    uint8_t *at;                /* in the current chunk */
-    uint8_t *end;
-    _Atomic uint64_t used_bytes;
-    _Atomic uint64_t reserved_bytes;
+  const turb_allocator *allocator;
+  struct budget *budget; /* NULL: not charged */
+  enum budget_use use;
+  turb_status failure; /* of the last request that returned NULL */
+  size_t chunk_size_bytes;
+  struct arena_chunk *chunks; /* newest first */
+  uint8_t *at;                /* in the current chunk */
+  uint8_t *end;
+  _Atomic uint64_t used_bytes;
+  _Atomic uint64_t reserved_bytes;
 };
 
 /* Takes no memory. chunk_size_bytes 0: 64 KiB. allocator and budget must outlive the arena. */
-void arena_init(struct arena *arena, const turb_allocator *allocator, struct budget *budget,
-                enum budget_use use, size_t chunk_size_bytes);
+void arena_init(struct arena *arena, const turb_allocator *allocator, struct budget *budget, enum budget_use use, size_t chunk_size_bytes);
 
 /*
  * size bytes aligned to a power of two, uninitialised; NULL with arena->failure TURB_BUDGET or

@@ -13,8 +13,8 @@
  *
  * Threads: all calls but init and set_reclaimer are safe from any thread.
  */
-#ifndef TURBIDITE_BASE_BUDGET_H
-#define TURBIDITE_BASE_BUDGET_H
+#ifndef TURB_BASE_BUDGET_H
+#define TURB_BASE_BUDGET_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,14 +22,14 @@
 
 /* What the bytes are for; counted apart for the statistics. */
 enum budget_use {
-    BUDGET_CACHE,
-    BUDGET_MEMTABLE,
-    BUDGET_JOB,
-    BUDGET_INGEST,
-    BUDGET_SEARCH,
-    BUDGET_CURSOR,
-    BUDGET_METADATA,
-    BUDGET_USES /* their number */
+  BUDGET_CACHE,
+  BUDGET_MEMTABLE,
+  BUDGET_JOB,
+  BUDGET_INGEST,
+  BUDGET_SEARCH,
+  BUDGET_CURSOR,
+  BUDGET_METADATA,
+  BUDGET_USES /* their number */
 };
 
 /*
@@ -39,12 +39,12 @@ enum budget_use {
 typedef uint64_t (*budget_reclaim_fn)(void *context, uint64_t bytes);
 
 struct budget {
-    _Atomic uint64_t limit;
-    _Atomic uint64_t used;
-    _Atomic uint64_t peak;
-    _Atomic uint64_t by_use[BUDGET_USES];
-    budget_reclaim_fn reclaim;
-    void *reclaim_context;
+  _Atomic uint64_t limit;
+  _Atomic uint64_t used;
+  _Atomic uint64_t peak;
+  _Atomic uint64_t by_use[BUDGET_USES];
+  budget_reclaim_fn reclaim;
+  void *reclaim_context;
 };
 
 /* limit_bytes UINT64_MAX: unlimited. */
@@ -57,12 +57,10 @@ void budget_set_reclaimer(struct budget *budget, budget_reclaim_fn reclaim, void
  * Charges bytes; when they are short, asks the reclaimer. False when they are not to be had: the caller
  * shrinks, waits, or answers TURB_BUDGET.
  */
-__attribute__((warn_unused_result)) bool budget_take(struct budget *budget, enum budget_use use,
-                                                     uint64_t bytes);
+__attribute__((warn_unused_result)) bool budget_take(struct budget *budget, enum budget_use use, uint64_t bytes);
 
 /* The same without the reclaimer: a few atomic operations, for callers that hold locks. */
-__attribute__((warn_unused_result)) bool budget_try(struct budget *budget, enum budget_use use,
-                                                    uint64_t bytes);
+__attribute__((warn_unused_result)) bool budget_try(struct budget *budget, enum budget_use use, uint64_t bytes);
 
 /* Gives back what was taken for the same use. */
 void budget_give(struct budget *budget, enum budget_use use, uint64_t bytes);

@@ -12,8 +12,8 @@
  *
  * Threads: a reader or buffer belongs to one thread at a time.
  */
-#ifndef TURBIDITE_BASE_CODING_H
-#define TURBIDITE_BASE_CODING_H
+#ifndef TURB_BASE_CODING_H
+#define TURB_BASE_CODING_H
 
 #include <endian.h>
 #include <stdbool.h>
@@ -26,58 +26,51 @@
 
 /* ---- fixed widths ---- */
 
-static inline uint16_t load_u16(const void *from)
-{
-    uint16_t value;
-    memcpy(&value, from, sizeof value);
-    return le16toh(value);
+static inline uint16_t load_u16(const void *from) {
+  uint16_t value;
+  memcpy(&value, from, sizeof value);
+  return le16toh(value);
 }
 
-static inline uint32_t load_u32(const void *from)
-{
-    uint32_t value;
-    memcpy(&value, from, sizeof value);
-    return le32toh(value);
+static inline uint32_t load_u32(const void *from) {
+  uint32_t value;
+  memcpy(&value, from, sizeof value);
+  return le32toh(value);
 }
 
-static inline uint64_t load_u64(const void *from)
-{
-    uint64_t value;
-    memcpy(&value, from, sizeof value);
-    return le64toh(value);
+static inline uint64_t load_u64(const void *from) {
+  uint64_t value;
+  memcpy(&value, from, sizeof value);
+  return le64toh(value);
 }
 
-static inline void store_u16(void *to, uint16_t value)
-{
-    value = htole16(value);
-    memcpy(to, &value, sizeof value);
+static inline void store_u16(void *to, uint16_t value) {
+  value = htole16(value);
+  memcpy(to, &value, sizeof value);
 }
 
-static inline void store_u32(void *to, uint32_t value)
-{
-    value = htole32(value);
-    memcpy(to, &value, sizeof value);
+static inline void store_u32(void *to, uint32_t value) {
+  value = htole32(value);
+  memcpy(to, &value, sizeof value);
 }
 
-static inline void store_u64(void *to, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(to, &value, sizeof value);
+static inline void store_u64(void *to, uint64_t value) {
+  value = htole64(value);
+  memcpy(to, &value, sizeof value);
 }
 
 /*
  * The first eight bytes of a key as an integer that compares as the bytes do, padded with zeros. Equal
  * integers decide nothing: the keys may differ further on, or in trailing zero bytes.
  */
-static inline uint64_t key_prefix8(const void *key, size_t size)
-{
-    uint64_t value = 0;
-    if (size >= sizeof value) {
-        memcpy(&value, key, sizeof value);
-    } else if (size != 0) {
-        memcpy(&value, key, size);
-    }
-    return be64toh(value);
+static inline uint64_t key_prefix8(const void *key, size_t size) {
+  uint64_t value = 0;
+  if (size >= sizeof value) {
+    memcpy(&value, key, sizeof value);
+  } else if (size != 0) {
+    memcpy(&value, key, size);
+  }
+  return be64toh(value);
 }
 
 /* ---- varints ---- */
@@ -85,25 +78,23 @@ static inline uint64_t key_prefix8(const void *key, size_t size)
 #define VARINT_MAX_BYTES 10
 
 /* The bytes that varint_put will write. */
-static inline size_t varint_size(uint64_t value)
-{
-    size_t size = 1;
-    while (value >= 0x80) {
-        value >>= 7;
-        size++;
-    }
-    return size;
+static inline size_t varint_size(uint64_t value) {
+  size_t size = 1;
+  while (value >= 0x80) {
+    value >>= 7;
+    size++;
+  }
+  return size;
 }
 
 /* Writes value (up to VARINT_MAX_BYTES) and returns the byte after it. */
-static inline uint8_t *varint_put(uint8_t *to, uint64_t value)
-{
-    while (value >= 0x80) {
-        *to++ = (uint8_t)(value | 0x80);
-        value >>= 7;
-    }
-    *to++ = (uint8_t)value;
-    return to;
+static inline uint8_t *varint_put(uint8_t *to, uint64_t value) {
+  while (value >= 0x80) {
+    *to++ = (uint8_t)(value | 0x80);
+    value >>= 7;
+  }
+  *to++ = (uint8_t)value;
+  return to;
 }
 
 /* Reads a varint from [at, end): the byte after it, or NULL when it is cut short or over 64 bits. */
@@ -113,63 +104,55 @@ const uint8_t *varint_get(const uint8_t *at, const uint8_t *end, uint64_t *value
 
 /* A view of bytes that it does not own. */
 struct reader {
-    const uint8_t *at;
-    const uint8_t *end;
-    bool failed;
+  const uint8_t *at;
+  const uint8_t *end;
+  bool failed;
 };
 
-static inline void reader_init(struct reader *reader, const void *data, size_t size)
-{
-    reader->at = data;
-    reader->end = reader->at + size;
-    reader->failed = false;
+static inline void reader_init(struct reader *reader, const void *data, size_t size) {
+  reader->at = data;
+  reader->end = reader->at + size;
+  reader->failed = false;
 }
 
-static inline size_t reader_left(const struct reader *reader)
-{
-    return (size_t)(reader->end - reader->at);
+static inline size_t reader_left(const struct reader *reader) {
+  return (size_t)(reader->end - reader->at);
 }
 
 /* The next size bytes in place, or NULL; they live as long as what the reader looks at. */
-static inline const uint8_t *reader_bytes(struct reader *reader, uint64_t size)
-{
-    if (reader->failed || size > (uint64_t)(reader->end - reader->at)) {
-        reader->failed = true;
-        reader->at = reader->end;
-        return NULL;
-    }
-    const uint8_t *bytes = reader->at;
-    reader->at += size;
-    return bytes;
+static inline const uint8_t *reader_bytes(struct reader *reader, uint64_t size) {
+  if (reader->failed || size > (uint64_t)(reader->end - reader->at)) {
+    reader->failed = true;
+    reader->at = reader->end;
+    return NULL;
+  }
+  const uint8_t *bytes = reader->at;
+  reader->at += size;
+  return bytes;
 }
 
-static inline void reader_skip(struct reader *reader, uint64_t size)
-{
-    (void)reader_bytes(reader, size);
+static inline void reader_skip(struct reader *reader, uint64_t size) {
+  (void)reader_bytes(reader, size);
 }
 
-static inline uint8_t reader_u8(struct reader *reader)
-{
-    const uint8_t *bytes = reader_bytes(reader, 1);
-    return bytes != NULL ? *bytes : 0;
+static inline uint8_t reader_u8(struct reader *reader) {
+  const uint8_t *bytes = reader_bytes(reader, 1);
+  return bytes != NULL ? *bytes : 0;
 }
 
-static inline uint16_t reader_u16(struct reader *reader)
-{
-    const uint8_t *bytes = reader_bytes(reader, 2);
-    return bytes != NULL ? load_u16(bytes) : 0;
+static inline uint16_t reader_u16(struct reader *reader) {
+  const uint8_t *bytes = reader_bytes(reader, 2);
+  return bytes != NULL ? load_u16(bytes) : 0;
 }
 
-static inline uint32_t reader_u32(struct reader *reader)
-{
-    const uint8_t *bytes = reader_bytes(reader, 4);
-    return bytes != NULL ? load_u32(bytes) : 0;
+static inline uint32_t reader_u32(struct reader *reader) {
+  const uint8_t *bytes = reader_bytes(reader, 4);
+  return bytes != NULL ? load_u32(bytes) : 0;
 }
 
-static inline uint64_t reader_u64(struct reader *reader)
-{
-    const uint8_t *bytes = reader_bytes(reader, 8);
-    return bytes != NULL ? load_u64(bytes) : 0;
+static inline uint64_t reader_u64(struct reader *reader) {
+  const uint8_t *bytes = reader_bytes(reader, 8);
+  return bytes != NULL ? load_u64(bytes) : 0;
 }
 
 uint64_t reader_varint(struct reader *reader);
@@ -181,11 +164,11 @@ const uint8_t *reader_sized(struct reader *reader, size_t *size);
 
 /* Growing bytes; data is the buffer's and moves when it grows. */
 struct buffer {
-    const turb_allocator *allocator;
-    uint8_t *data;
-    size_t size;
-    size_t capacity;
-    turb_status status; /* TURB_OK, or the first failure: TURB_NO_MEMORY */
+  const turb_allocator *allocator;
+  uint8_t *data;
+  size_t size;
+  size_t capacity;
+  turb_status status; /* TURB_OK, or the first failure: TURB_NO_MEMORY */
 };
 
 /* Takes no memory. */

@@ -6,8 +6,8 @@
  *
  * Threads: pure functions; a struct hash_stream belongs to one thread at a time.
  */
-#ifndef TURBIDITE_BASE_HASH_H
-#define TURBIDITE_BASE_HASH_H
+#ifndef TURB_BASE_HASH_H
+#define TURB_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,41 +18,36 @@
 #include <xxhash.h>
 
 /* XXH3-64 of size bytes (data may be NULL when size is 0). */
-static inline uint64_t hash64(const void *data, size_t size, uint64_t seed)
-{
-    return XXH3_64bits_withSeed(data, size, seed);
+static inline uint64_t hash64(const void *data, size_t size, uint64_t seed) {
+  return XXH3_64bits_withSeed(data, size, seed);
 }
 
 /* A bijection of 64 bits that spreads every input bit (the finaliser of splitmix64). */
-static inline uint64_t hash_mix64(uint64_t value)
-{
-    value ^= value >> 30;
-    value *= UINT64_C(0xbf58476d1ce4e5b9);
-    value ^= value >> 27;
-    value *= UINT64_C(0x94d049bb133111eb);
-    value ^= value >> 31;
-    return value;
+static inline uint64_t hash_mix64(uint64_t value) {
+  value ^= value >> 30;
+  value *= UINT64_C(0xbf58476d1ce4e5b9);
+  value ^= value >> 27;
+  value *= UINT64_C(0x94d049bb133111eb);
+  value ^= value >> 31;
+  return value;
 }
 
 /* hash64 over parts: the digest equals hash64 of the parts put together. Owns no memory. */
 struct hash_stream {
-    XXH3_state_t state;
+  XXH3_state_t state;
 };
 
-static inline void hash_stream_init(struct hash_stream *stream, uint64_t seed)
-{
-    XXH3_INITSTATE(&stream->state);
-    (void)XXH3_64bits_reset_withSeed(&stream->state, seed);
+static inline void hash_stream_init(struct hash_stream *stream, uint64_t seed) {
+  XXH3_INITSTATE(&stream->state);
+  (void)XXH3_64bits_reset_withSeed(&stream->state, seed);
 }
 
-static inline void hash_stream_update(struct hash_stream *stream, const void *data, size_t size)
-{
-    (void)XXH3_64bits_update(&stream->state, data, size);
+static inline void hash_stream_update(struct hash_stream *stream, const void *data, size_t size) {
+  (void)XXH3_64bits_update(&stream->state, data, size);
 }
 
-static inline uint64_t hash_stream_digest(const struct hash_stream *stream)
-{
-    return XXH3_64bits_digest(&stream->state);
+static inline uint64_t hash_stream_digest(const struct hash_stream *stream) {
+  return XXH3_64bits_digest(&stream->state);
 }
 
 #endif

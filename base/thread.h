@@ -7,8 +7,8 @@
  *
  * The state is the caller's; there is none in the process.
  */
-#ifndef TURBIDITE_BASE_THREAD_H
-#define TURBIDITE_BASE_THREAD_H
+#ifndef TURB_BASE_THREAD_H
+#define TURB_BASE_THREAD_H
 
 #include <assert.h>
 #include <errno.h>
@@ -26,19 +26,18 @@ typedef void (*thread_main_fn)(void *context);
 
 /* Must stay where it is from thread_start to thread_join. Zeroed: no thread. */
 struct thread {
-    pthread_t handle;
-    thread_main_fn main;
-    void *context;
-    char name[THREAD_NAME_BYTES];
-    bool started;
+  pthread_t handle;
+  thread_main_fn main;
+  void *context;
+  char name[THREAD_NAME_BYTES];
+  bool started;
 };
 
 /*
  * Starts main(context). name is cut to 15 bytes. TURB_IO (with the system's words) or TURB_NO_MEMORY when
  * the system refuses a thread; thread_join is then a no-op.
  */
-TURB_MUST_CHECK turb_status thread_start(struct thread *thread, const char *name,
-                                         thread_main_fn main, void *context, turb_error *err);
+TURB_MUST_CHECK turb_status thread_start(struct thread *thread, const char *name, thread_main_fn main, void *context, turb_error *err);
 
 /* Waits until main has returned; nothing when the thread was not started or was joined already. */
 void thread_join(struct thread *thread);
@@ -47,78 +46,65 @@ void thread_join(struct thread *thread);
 unsigned thread_cpu_count(void);
 
 /* For results that only our own mistake makes non-zero. */
-static inline void thread_check(int result)
-{
-    assert(result == 0);
-    (void)result;
+static inline void thread_check(int result) {
+  assert(result == 0);
+  (void)result;
 }
 
-static inline void mutex_init(pthread_mutex_t *mutex)
-{
-    thread_check(pthread_mutex_init(mutex, NULL));
+static inline void mutex_init(pthread_mutex_t *mutex) {
+  thread_check(pthread_mutex_init(mutex, NULL));
 }
 
-static inline void mutex_destroy(pthread_mutex_t *mutex)
-{
-    thread_check(pthread_mutex_destroy(mutex));
+static inline void mutex_destroy(pthread_mutex_t *mutex) {
+  thread_check(pthread_mutex_destroy(mutex));
 }
 
-static inline void mutex_lock(pthread_mutex_t *mutex)
-{
-    thread_check(pthread_mutex_lock(mutex));
+static inline void mutex_lock(pthread_mutex_t *mutex) {
+  thread_check(pthread_mutex_lock(mutex));
 }
 
-static inline bool mutex_try_lock(pthread_mutex_t *mutex)
-{
-    const int result = pthread_mutex_trylock(mutex);
-    assert(result == 0 || result == EBUSY);
-    return result == 0;
+static inline bool mutex_try_lock(pthread_mutex_t *mutex) {
+  const int result = pthread_mutex_trylock(mutex);
+  assert(result == 0 || result == EBUSY);
+  return result == 0;
 }
 
-static inline void mutex_unlock(pthread_mutex_t *mutex)
-{
-    thread_check(pthread_mutex_unlock(mutex));
+static inline void mutex_unlock(pthread_mutex_t *mutex) {
+  thread_check(pthread_mutex_unlock(mutex));
 }
 
-static inline void cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attributes;
-    thread_check(pthread_condattr_init(&attributes));
-    thread_check(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
-    thread_check(pthread_cond_init(cond, &attributes));
-    thread_check(pthread_condattr_destroy(&attributes));
+static inline void cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t attributes;
+  thread_check(pthread_condattr_init(&attributes));
+  thread_check(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
+  thread_check(pthread_cond_init(cond, &attributes));
+  thread_check(pthread_condattr_destroy(&attributes));
 }
 
-static inline void cond_destroy(pthread_cond_t *cond)
-{
-    thread_check(pthread_cond_destroy(cond));
+static inline void cond_destroy(pthread_cond_t *cond) {
+  thread_check(pthread_cond_destroy(cond));
 }
 
 /* May wake without a signal: wait in a loop over the condition. */
-static inline void cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
-{
-    thread_check(pthread_cond_wait(cond, mutex));
+static inline void cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
+  thread_check(pthread_cond_wait(cond, mutex));
 }
 
 /* False when the monotonic time deadline_ns has passed. */
-static inline bool cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                                   uint64_t deadline_ns)
-{
-    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_SECOND),
-                                      .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_SECOND)};
-    const int result = pthread_cond_timedwait(cond, mutex, &deadline);
-    assert(result == 0 || result == ETIMEDOUT);
-    return result == 0;
+static inline bool cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns) {
+  const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_SECOND),
+                                    .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_SECOND)};
+  const int result = pthread_cond_timedwait(cond, mutex, &deadline);
+  assert(result == 0 || result == ETIMEDOUT);
+  return result == 0;
 }
 
-static inline void cond_signal(pthread_cond_t *cond)
-{
-    thread_check(pthread_cond_signal(cond));
+static inline void cond_signal(pthread_cond_t *cond) {
+  thread_check(pthread_cond_signal(cond));
 }
 
-static inline void cond_broadcast(pthread_cond_t *cond)
-{
-    thread_check(pthread_cond_broadcast(cond));
+static inline void cond_broadcast(pthread_cond_t *cond) {
+  thread_check(pthread_cond_broadcast(cond));
 }
 
 #endif
