@@ -7,8 +7,8 @@
 
 static void *default_allocate(void *context, size_t size, size_t alignment) {
   (void)context;
-  if (size == 0) {
-    size = 1;
+  if (size < alignment) {
+    size = alignment; /* jemalloc's malloc aligns what is smaller than 16 bytes to 8 */
   }
   if (alignment <= MEM_ALIGNMENT) {
     return malloc(size);
