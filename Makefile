@@ -196,7 +196,7 @@ $(OUT)/turb: $(call objects_of,$(cli_sources)) $(OUT)/libturbidite.a
 
 # The folder below tests/ that a test lies in, and the other .c files there.
 test_folder  = $(word 2,$(subst /, ,$(1)))
-folder_shared = $(filter-out $(test_sources) $(fuzz_sources) tests/fuzz/replay_main.c,$(wildcard tests/$(1)/*.c))
+folder_shared = $(filter-out $(test_sources) $(fuzz_sources),$(wildcard tests/$(1)/*.c))
 
 define test_rule
 $(OUT)/$(1): $(OUT)/obj/$(1).o $(call objects_of,$(call folder_shared,$(call test_folder,$(1)))) $(call objects_of,$(support_sources)) $(foreach l,$(call test_layers,$(call test_folder,$(1))),$(call archive,$(l)))
@@ -207,7 +207,7 @@ $(foreach t,$(patsubst %.c,%,$(test_sources)),$(eval $(call test_rule,$(t))))
 
 all_archives := $(foreach l,$(call upto,none),$(call archive,$(l)))
 
-$(OUT)/tests/fuzz/%_replay: $(OUT)/obj/tests/fuzz/%_fuzz.o $(OUT)/obj/tests/fuzz/replay_main.o $(all_archives)
+$(OUT)/tests/fuzz/%_replay: $(OUT)/obj/tests/fuzz/%_fuzz.o $(OUT)/obj/tests/support/replay/main.o $(all_archives)
 	@mkdir -p $(@D)
 	$(call say,LD)$(CC) -fno-lto $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
@@ -280,7 +280,6 @@ test-all:
 	$(again) MODE=release all tests
 	@scripts/check-exports $(BUILD)/release/$(SONAME) $(header)
 	@scripts/check-header $(header)
-	@scripts/style
 	@scripts/run-tests release full $(BUILD)
 	$(again) MODE=asan tests
 	@scripts/run-tests asan short $(BUILD)
