@@ -1,0 +1,75 @@
+/* sstable/cache: the page cache, sharded, charged to the budget. It holds units of tables: index pages, filter sections, key pages, checksum pages, frames of rows,
+ * chunks of attributes.
+ *
+ * There is no hash table: a table keeps an array (directory) with one 32-bit frame number for each of its units, so a hit is one array look-up and one atomic pin.
+ * Frame descriptors are never given back while the cache lives, so a stale number is harmless: the pin is taken first, then owner and unit are compared.
+ *
+ *   FREE --cache_insert--> RESIDENT (pins >= 0) --evict: pins 0, by a CAS--> FREE
+ *
+ * Invariants
+ *  1. A frame with pins > 0 is neither evicted nor written.
+ *  2. Memory of resident frames is charged (BUDGET_CACHE); under pressure from others the cache gives up unpinned frames (it is the budget's reclaimer).
+ *  3. Index, filter, key and checksum units outlive row and attribute units: the clock gives them more rounds, and row units never push them out
+ *     below a share of the cache.
+ *  4. A table that closes removes its frames first; frames pinned then belong to the pins.
+ * Threads: all calls from any thread. A hit takes no lock.
+ */
+#ifndef TURB_SSTABLE_CACHE_H
+#define TURB_SSTABLE_CACHE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/budget.h"
+#include "base/status.h"
+
+enum unit_kind { UNIT_INDEX = 0, UNIT_FILTER = 1, UNIT_KEYS = 2, UNIT_CHECKSUMS = 3, UNIT_ROWS = 4, UNIT_ATTRIBUTES = 5, UNIT_KINDS = 6 };
+
+struct cache;
+struct cache_frame;
+
+/* A pinned unit. Zeroed is empty. Moves by assignment (then zero the source). */
+struct cache_pin {
+  struct cache_frame *frame; /* NULL: empty, or private memory */
+  const void *data;          /* page-aligned */
+  uint32_t size;
+};
+
+/* One a table: the directory of its units. */
+struct cache_directory {
+  struct cache *cache;
+  uint64_t owner; /* never reused in a cache's life */
+  uint32_t unit_count;
+  _Atomic uint32_t *frames; /* [unit_count], 0: not resident */
+};
+
+TURB_MUST_CHECK turb_status cache_create(const turb_allocator *allocator, struct budget *budget, struct cache **cache, turb_error *err);
+void cache_destroy(struct cache *cache); /* nothing is pinned, all directories are closed */
+
+TURB_MUST_CHECK turb_status cache_directory_open(struct cache *cache, uint32_t unit_count, struct cache_directory *directory, turb_error *err);
+void cache_directory_close(struct cache_directory *directory);
+
+/* Pins a resident unit; false when it is not there. Counts a hit or a miss. */
+bool cache_pin(struct cache_directory *directory, uint32_t unit, struct cache_pin *pin);
+/* Another pin on the same unit. */
+void cache_pin_copy(const struct cache_pin *from, struct cache_pin *to);
+/* Lets go; safe on an empty pin, which it leaves empty. */
+void cache_unpin(struct cache_pin *pin);
+
+/* Page-aligned memory for a unit to be read into, charged to BUDGET_CACHE; NULL when neither the budget nor eviction yields it. Eviction happens
+ * only for `may_evict`. */
+void *cache_memory_take(struct cache *cache, uint32_t size, enum unit_kind kind, bool may_evict);
+void cache_memory_give(struct cache *cache, void *memory, uint32_t size);
+/* Makes the memory (from cache_memory_take) the resident unit and pins it. When another came first, the memory is given back and theirs is pinned. */
+void cache_insert(struct cache_directory *directory, uint32_t unit, enum unit_kind kind, void *memory, uint32_t size, struct cache_pin *pin);
+
+/* Admission of row and attribute units on point reads: true while memory is free without evicting, or when this unit has missed several times lately. */
+bool cache_admits(struct cache_directory *directory, uint32_t unit, uint32_t size);
+
+struct cache_stats {
+  uint64_t bytes, frames, hits, misses, evictions, pinned_frames;
+};
+void cache_get_stats(const struct cache *cache, struct cache_stats *stats);
+
+#endif
