@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/key.h"
+#include "base/range_deletes.h"
 #include "turbidite/turbidite.h"
 
 #define SLOT_PAGE_BYTES 4096u
@@ -86,19 +87,5 @@ uint16_t slot_page_lower_bound(const struct slot_page *page, turb_bytes key, uin
 
 /* docs/format.md 2, "Entry hash". */
 uint64_t slot_entry_hash(const struct slot *slot);
-
-/* A fragment of range deletes: [begin, end) hidden for entries older than each of `sequences` (highest first). An open end has end.data NULL. */
-struct range_fragment {
-  turb_bytes begin, end;
-  uint32_t sequence_count;
-  const uint64_t *sequences;
-};
-/* Sorted, disjoint fragments, immutable. */
-struct range_deletes {
-  const struct range_fragment *fragments;
-  size_t count;
-};
-/* The highest sequence <= snapshot of a fragment that covers key, or 0. */
-uint64_t range_deletes_cover(const struct range_deletes *deletes, turb_bytes key, uint64_t snapshot);
 
 #endif
