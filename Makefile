@@ -96,7 +96,7 @@ PLAIN_RUNNER := $(if $(filter tsan coverage,$(MODE)),1,)
 ALL_CFLAGS   := -std=gnu11 $(BASE_FLAGS) $(MODE_CFLAGS) $(LTO_CFLAGS) $(DEFINES) $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
 ALL_CXXFLAGS := -std=gnu++17 $(BASE_FLAGS) $(MODE_CFLAGS) $(DEFINES) $(INCLUDES) $(CPPFLAGS) $(CXXFLAGS)
 ALL_LDFLAGS  := -pthread $(MODE_LDFLAGS) -Wl,--as-needed $(LDFLAGS)
-LIBS         := -luring -lzstd -lm
+LIBS         := -luring -lzstd -lz -lm
 JEMALLOC     := $(if $(sanitized),,-ljemalloc)
 TEST_DEFINES := $(if $(PLAIN_RUNNER),-DTURB_PLAIN_RUNNER,)
 TEST_LIBS    := $(if $(PLAIN_RUNNER),,-lcriterion)
@@ -125,6 +125,7 @@ upto_       = $(if $(2),$(if $(filter $(1),$(firstword $(2))),$(firstword $(2)) 
 test_layers = $(call upto,$(1))
 
 cli_sources     := $(sort $(wildcard cli/*.c))
+example_sources := $(sort $(wildcard docs/examples/*.c))
 support_sources := $(sort $(wildcard tests/support/*.c))
 test_sources    := $(sort $(foreach d,$(wildcard tests/*),$(wildcard $(d)/*_test.c $(d)/*/*_test.c)))
 # Shared code of one test folder: every other .c in it, linked into the tests of that folder.
@@ -192,6 +193,14 @@ $(OUT)/turbidite.pc: turbidite.pc.in $(header)
 $(OUT)/turb: $(call objects_of,$(cli_sources)) $(OUT)/libturbidite.a
 	$(call say,LD)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) $(JEMALLOC)
 
+# Examples see what a user sees: the public header and the static library. Their own loops are optimised fully.
+example_binaries := $(patsubst docs/examples/%.c,$(OUT)/examples/%,$(example_sources))
+$(OUT)/obj/docs/examples/%.o: INCLUDES := -Iinclude
+$(OUT)/obj/docs/examples/%.o: OBJECT_FLAGS := -O3
+$(OUT)/examples/%: $(OUT)/obj/docs/examples/%.o $(OUT)/libturbidite.a
+	@mkdir -p $(@D)
+	$(call say,LD)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) $(JEMALLOC)
+
 # ---- tests ----------------------------------------------------------------------------------------------
 
 # The folder below tests/ that a test lies in, and the other .c files there.
@@ -204,6 +213,9 @@ $(OUT)/$(1): $(OUT)/obj/$(1).o $(call objects_of,$(call folder_shared,$(call tes
 	$$(call say,LD)$(CC) -fno-lto $$(ALL_LDFLAGS) -o $$@ $$^ $$(LIBS) $$(JEMALLOC) $$(TEST_LIBS)
 endef
 $(foreach t,$(patsubst %.c,%,$(test_sources)),$(eval $(call test_rule,$(t))))
+
+# These run the built command.
+$(filter $(OUT)/tests/cli/%,$(test_binaries)): | $(OUT)/turb
 
 all_archives := $(foreach l,$(call upto,none),$(call archive,$(l)))
 
@@ -224,7 +236,7 @@ $(OUT)/bench/%: $(OUT)/obj/bench/%_bench.o $(bench_objects) $(OUT)/turbidite-all
 
 # ---- targets --------------------------------------------------------------------------------------------
 
-.PHONY: all lib help FORCE $(MODES) tests replays benches fuzzers deps check test test-all soak lint format \
+.PHONY: all lib help FORCE $(MODES) tests replays benches examples fuzzers deps check test test-all soak lint format \
         style exports bench demo install uninstall clean
 .SECONDARY:
 
@@ -237,6 +249,7 @@ tests: $(test_binaries) $(replay_binaries)
 thread-tests: $(thread_tests)
 replays: $(replay_binaries)
 benches: $(bench_binaries)
+examples: $(example_binaries)
 fuzzers: $(fuzz_binaries)
 
 again = +@$(MAKE) --no-print-directory
@@ -315,7 +328,7 @@ bench-%:
 
 demo: ## import Fashion-MNIST, search it, check the answers
 	@scripts/deps build demo
-	$(again) MODE=release all
+	$(again) MODE=release all examples
 	@BUILD=$(BUILD) scripts/demo
 
 # The one list of what is installed: mode:source:destination, and the links link:target.
