@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define ARENA_DEFAULT_CHUNK_BYTES (64u * 1024u)
+#define ARENA_DEFAULT_CHUNK_BYTES ((size_t)64 * 1024)
 
 struct arena_chunk {
   struct arena_chunk *next;

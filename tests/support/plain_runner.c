@@ -5,6 +5,7 @@
  */
 #ifdef TURB_PLAIN_RUNNER
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,6 +47,25 @@ static bool is_wanted(const struct test_case *test, int count, char **filters) {
   return !filtered;
 }
 
+/* Waits for child, and ends it when its time is over. False when waiting failed. */
+static bool wait_for(const struct test_case *test, pid_t child, int *status) {
+  const uint64_t limit_ns = clock_monotonic_ns() + test->timeout_seconds * CLOCK_NS_PER_SECOND;
+  struct timespec pause = {.tv_nsec = 200000};
+  for (;;) {
+    const pid_t ended = waitpid(child, status, WNOHANG);
+    if (ended != 0) {
+      return ended == child;
+    }
+    if (test_scale_kind() != TEST_SOAK && clock_monotonic_ns() > limit_ns) {
+      fprintf(stderr, "%s.%s: time limit of %u s reached\n", test->suite, test->name, test->timeout_seconds);
+      (void)kill(child, SIGKILL);
+      return waitpid(child, status, 0) == child;
+    }
+    (void)nanosleep(&pause, NULL);
+    pause.tv_nsec = pause.tv_nsec < 10000000 ? pause.tv_nsec * 2 : pause.tv_nsec;
+  }
+}
+
 /* Runs one test in a child; false when the child did not end with 0. */
 static bool run_forked(const struct test_case *test) {
   fflush(NULL);
@@ -55,7 +75,7 @@ static bool run_forked(const struct test_case *test) {
     exit(0);
   }
   int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child) {
+  if (child < 0 || !wait_for(test, child, &status)) {
     perror("test: fork");
     return false;
   }

@@ -14,6 +14,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#define TEST_FINDS_LEAKS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/lsan_interface.h>
+#define TEST_FINDS_LEAKS
+#endif
+#endif
+
 #define TMPDIR_MAX 64
 #define PATH_BYTES 4096
 
@@ -28,12 +38,26 @@ static struct {
   char folders[TMPDIR_MAX][256];
 } current;
 
+#ifndef TURB_PLAIN_RUNNER
 static void on_alarm(int signal_number) {
   (void)signal_number;
   static const char text[] = "test: time limit reached\n";
   (void)!write(STDERR_FILENO, text, sizeof text - 1);
   _exit(98);
 }
+
+/* Our own runner watches from outside, because ThreadSanitizer holds signals back. */
+static void limit_time(unsigned seconds) {
+  if (test_scale_kind() != TEST_SOAK) {
+    (void)signal(SIGALRM, on_alarm);
+    (void)alarm(seconds);
+  }
+}
+#else
+static void limit_time(unsigned seconds) {
+  (void)seconds;
+}
+#endif
 
 static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *walk) {
   (void)status;
@@ -59,15 +83,17 @@ void test_begin(const char *suite, const char *name, unsigned timeout_seconds) {
   current.name = name;
   current.thread = pthread_self();
   current.process = getpid();
-  if (test_scale_kind() != TEST_SOAK) {
-    (void)signal(SIGALRM, on_alarm);
-    (void)alarm(timeout_seconds);
-  }
+  limit_time(timeout_seconds);
 }
 
 void test_end(void) {
-  (void)alarm(0);
   remove_folders();
+#ifdef TEST_FINDS_LEAKS
+  /* At exit it would be too late: Criterion has reported the test by then. */
+  if (__lsan_do_recoverable_leak_check() != 0) {
+    test_fail(current.suite, 0, "memory leaked");
+  }
+#endif
 }
 
 /* ---- checks ---- */

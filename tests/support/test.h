@@ -40,6 +40,7 @@ struct test_case {
   const char *suite;
   const char *name;
   void (*run)(void);
+  unsigned timeout_seconds;
   struct test_case *next;
 };
 void test_register(struct test_case *test);
@@ -52,7 +53,7 @@ void test_register(struct test_case *test);
     test_end();                                                                                                                            \
   }                                                                                                                                        \
   __attribute__((constructor)) static void suite_name##_##test_name##_register(void) {                                                     \
-    static struct test_case test = {#suite_name, #test_name, suite_name##_##test_name##_run, NULL};                                        \
+    static struct test_case test = {#suite_name, #test_name, suite_name##_##test_name##_run, seconds, NULL};                               \
     test_register(&test);                                                                                                                  \
   }                                                                                                                                        \
   static void suite_name##_##test_name##_body(void)
