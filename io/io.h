@@ -30,7 +30,7 @@
 #include "turbidite/turbidite.h"
 
 #define IO_DIRECT_ALIGNMENT 4096u
-#define IO_NO_TIMEOUT UINT64_MAX
+#define IO_NO_TIMEOUT       UINT64_MAX
 
 struct io_system;
 struct io_file;
@@ -38,26 +38,26 @@ struct io_ring;
 struct io_lock;
 
 struct io_system_options {
-  turb_backend backend;         /* AUTO tries io_uring, then blocking */
-  turb_simulation *simulation;  /* for TURB_BACKEND_SIMULATED, borrowed */
+  turb_backend backend;        /* AUTO tries io_uring, then blocking */
+  turb_simulation *simulation; /* for TURB_BACKEND_SIMULATED, borrowed */
   const turb_allocator *allocator;
   struct logger *logger;
-  struct budget *budget;        /* ring and buffer memory is charged to it; may be NULL */
-  uint32_t ring_entries;        /* 0: 256 */
+  struct budget *budget;            /* ring and buffer memory is charged to it; may be NULL */
+  uint32_t ring_entries;            /* 0: 256 */
   uint64_t registered_buffer_bytes; /* wish for each ring that asks for fixed buffers; 0: 4 MiB */
   /* For tests: what the system would refuse. 0: nothing. */
-  int refused_uring_errno;           /* setting up io_uring fails with it */
-  uint64_t refused_register_bytes;   /* registering a buffer as large as this or larger fails with ENOMEM */
-  bool refused_direct;               /* opening with O_DIRECT fails with EINVAL */
+  int refused_uring_errno;         /* setting up io_uring fails with it */
+  uint64_t refused_register_bytes; /* registering a buffer as large as this or larger fails with ENOMEM */
+  bool refused_direct;             /* opening with O_DIRECT is treated as if the file system refused it */
 };
 
 struct io_stats { /* sums since opening, read without locks; transfers count when their operation completes */
   turb_backend backend;
   bool fell_back;
   int fallback_errno;
-  uint64_t registered_buffer_bytes; /* the most that a ring was granted */
+  uint64_t registered_buffer_bytes;                       /* the most that a ring was granted */
   uint64_t reads, read_bytes, writes, write_bytes, syncs; /* operations and blocking calls */
-  uint64_t submissions; /* system calls that handed a ring's requests over, waiting or not */
+  uint64_t submissions;                                   /* system calls that handed a ring's requests over, waiting or not */
 };
 
 /* ---- system and names (blocking; each is one operation of the simulated clock) ---- */
@@ -65,7 +65,7 @@ TURB_MUST_CHECK turb_status io_system_open(const struct io_system_options *optio
 void io_system_close(struct io_system *system); /* all files, locks and rings are closed before */
 void io_system_stats(const struct io_system *system, struct io_stats *stats);
 
-TURB_MUST_CHECK turb_status io_make_folder(struct io_system *system, const char *path, turb_error *err); /* EXISTS when there */
+TURB_MUST_CHECK turb_status io_make_folder(struct io_system *system, const char *path, turb_error *err);   /* EXISTS when there */
 TURB_MUST_CHECK turb_status io_remove_folder(struct io_system *system, const char *path, turb_error *err); /* an empty one */
 TURB_MUST_CHECK turb_status io_list_folder(struct io_system *system, const char *path, void (*each)(void *context, const char *name),
                                            void *context, turb_error *err); /* unsorted, without . and .. */
@@ -89,7 +89,8 @@ enum io_open_flags {
   IO_OPEN_DIRECT = 32 /* where the file system allows it; io_file_is_direct tells */
 };
 /* The file is reference-counted: open gives one reference; operations in flight hold their own. The last release closes it. */
-TURB_MUST_CHECK turb_status io_file_open(struct io_system *system, const char *path, unsigned flags, struct io_file **file, turb_error *err);
+TURB_MUST_CHECK turb_status io_file_open(struct io_system *system, const char *path, unsigned flags, struct io_file **file,
+                                         turb_error *err);
 struct io_file *io_file_retain(struct io_file *file);
 void io_file_release(struct io_file *file); /* NULL ok */
 const char *io_file_path(const struct io_file *file);
@@ -120,7 +121,7 @@ struct io_op {
   struct io_file *file; /* READ, WRITE, SYNC: borrowed, retained by the ring while in flight */
   void *data;
   uint64_t offset;
-  const char *path;     /* OPEN, UNLINK: alive until completion */
+  const char *path; /* OPEN, UNLINK: alive until completion */
   unsigned open_flags;
   void (*complete)(struct io_op *op);
   void *owner;
@@ -138,11 +139,12 @@ TURB_MUST_CHECK turb_status io_op_status(const struct io_op *op, turb_error *err
 
 /* ---- rings ---- */
 struct io_ring_options {
-  uint32_t entries;         /* 0: the system's */
-  bool pollable;            /* io_ring_descriptor will be used */
-  bool fixed_buffer;        /* register a buffer, as large as allowed */
+  uint32_t entries;  /* 0: the system's */
+  bool pollable;     /* io_ring_descriptor will be used */
+  bool fixed_buffer; /* register a buffer, as large as allowed */
 };
-TURB_MUST_CHECK turb_status io_ring_create(struct io_system *system, const struct io_ring_options *options, struct io_ring **ring, turb_error *err);
+TURB_MUST_CHECK turb_status io_ring_create(struct io_system *system, const struct io_ring_options *options, struct io_ring **ring,
+                                           turb_error *err);
 void io_ring_destroy(struct io_ring *ring);
 /* A ring from the system's pool (made when the pool is empty), for the calling thread until it is given back with nothing in flight. */
 TURB_MUST_CHECK turb_status io_ring_lease(struct io_system *system, struct io_ring **ring, turb_error *err);
