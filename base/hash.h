@@ -1,8 +1,9 @@
 /*
  * Hashing: XXH3 with 64 bits, and a mixer for integers.
  *
- * hash64 is part of the file formats (checksums, row hashes, filters): its values never change. It is
- * compiled inline, so that short fixed sizes cost a few instructions and no symbol of xxhash is exported.
+ * hash64 is part of the file formats (checksums, row hashes, filters): its values never change. Up to 240
+ * bytes it is compiled inline, so that keys cost a few instructions; longer ones go to code chosen for the
+ * processor (hash.c). No symbol of xxhash is exported.
  *
  * Threads: pure functions; a struct hash_stream belongs to one thread at a time.
  */
@@ -17,9 +18,13 @@
 #endif
 #include <xxhash.h>
 
+/* hash64 of more than HASH_INLINE_BYTES bytes. */
+#define HASH_INLINE_BYTES 240
+uint64_t hash_long(const void *data, size_t size, uint64_t seed);
+
 /* XXH3-64 of size bytes (data may be NULL when size is 0). */
 static inline uint64_t hash64(const void *data, size_t size, uint64_t seed) {
-  return XXH3_64bits_withSeed(data, size, seed);
+  return size <= HASH_INLINE_BYTES ? XXH3_64bits_withSeed(data, size, seed) : hash_long(data, size, seed);
 }
 
 /* A bijection of 64 bits that spreads every input bit (the finaliser of splitmix64). */
@@ -42,9 +47,7 @@ static inline void hash_stream_init(struct hash_stream *stream, uint64_t seed) {
   (void)XXH3_64bits_reset_withSeed(&stream->state, seed);
 }
 
-static inline void hash_stream_update(struct hash_stream *stream, const void *data, size_t size) {
-  (void)XXH3_64bits_update(&stream->state, data, size);
-}
+void hash_stream_update(struct hash_stream *stream, const void *data, size_t size);
 
 static inline uint64_t hash_stream_digest(const struct hash_stream *stream) {
   return XXH3_64bits_digest(&stream->state);
