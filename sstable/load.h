@@ -24,6 +24,7 @@ struct reads {
   bool leased;
   struct io_op *queue_head, *queue_tail; /* started, not submitted */
   uint32_t queued, in_flight;
+  uint64_t completed; /* operations of this queue, ever */
 };
 void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring);
 /* Submits what is queued; leases a ring when there is none. */
@@ -47,13 +48,14 @@ void load_reset(struct load *load);
 enum load_flags {
   LOAD_FILL_CACHE = 1,   /* insert into the cache */
   LOAD_POINT = 2,        /* a point read: row units are inserted only when cache_admits, else only the row's own pages are read */
+  LOAD_TWO_UNITS = 4,    /* a key page of two units, as its index slot says; without it such a page takes two reads */
 };
 /* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its checksum page, which is brought
  * along in the same submission when it is not resident. */
 enum load_state load_unit(struct load *load, struct table *table, enum unit_kind kind, uint32_t unit_ordinal, unsigned flags);
 /* Brings one row of a put (slot known and pinned by the caller until READY): from the cache, else by its own pages, verified by row_hash. */
 enum load_state load_row(struct load *load, struct table *table, uint64_t row, uint64_t row_hash, unsigned flags);
-/* Brings attribute bytes [offset, offset + size) of the attribute area, verified by `attribute_hash` (or by chunks when larger than 1 MiB). */
+/* Brings attribute bytes [offset, offset + size), size > 0, of the attribute area, verified by `attribute_hash` (or by chunks when larger than 1 MiB). */
 enum load_state load_attribute(struct load *load, struct table *table, uint64_t offset, uint32_t size, uint32_t attribute_hash, unsigned flags);
 /* The state now, without a system call and without polling the ring. */
 enum load_state load_state(const struct load *load);
@@ -63,7 +65,8 @@ void load_take_pin(struct load *load, struct cache_pin *pin, const void **data);
 /* FAILED: why. */
 turb_status load_error(const struct load *load, turb_error *err);
 
-/* A pin outside the cache (a row read by its own pages) has frame NULL; its memory is given back by load_pin_release, which also unpins ordinary pins. */
+/* A pin outside the cache (a row read by its own pages) has frame NULL; its memory is given back by load_pin_release, which also unpins ordinary pins.
+ * (Only row and attribute loads make such pins.) */
 void load_pin_release(const struct table *table, struct cache_pin *pin);
 
 #endif

@@ -50,6 +50,8 @@ uint32_t table_unit_count(const struct table *table, enum unit_kind kind);
 void table_locate_row(const struct table *table, uint64_t row, uint32_t *frame, uint32_t *offset);
 /* Rows [*first, *first + *count) of a frame. */
 void table_frame_rows(const struct table *table, uint32_t frame, uint64_t *first, uint32_t *count);
+/* The chunk that holds attribute bytes [offset, offset + size), where in it they begin, and the chunk's own bytes. False when they cross chunks. */
+bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t size, uint32_t *chunk, uint32_t *within, uint32_t *chunk_bytes);
 /* Key ordinal of a file page named by an index slot. UINT32_MAX when it is not in a key extent (corruption). */
 uint32_t table_key_ordinal(const struct table *table, uint32_t file_page);
 
@@ -79,7 +81,7 @@ struct table_get { /* caller-owned; zeroed, then table_get_init once, table_get_
   struct table *table;
   turb_bytes key;
   uint64_t hash, sequence;
-  uint32_t step, index_page;
+  uint32_t step, index_page, key_ordinal;
   uint16_t index_slot;
   struct cache_pin index_pin, key_pin;
   const struct slot *found; /* READY: the newest version at or below `sequence`, or NULL; pinned by key_pin */

@@ -1,0 +1,130 @@
+/* The queue of a tree of cursors (load.h); reads.h has the way of an operation.
+ *
+ * Invariants
+ *  1. queued = operations in the list; in_flight = operations in the ring that are waited for (orphans are not counted).
+ *  2. A leased ring is held from the first submission until nothing is queued or in flight, and only by the thread that awaits.
+ */
+#include "sstable/reads.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring) {
+  *reads = (struct reads){.system = system, .ring = ring};
+}
+
+void reads_add(struct reads *reads, struct io_op *op) {
+  assert(!reads_in_ring(op));
+  op->next = NULL;
+  if (reads->queue_tail != NULL) {
+    reads->queue_tail->next = op;
+  } else {
+    reads->queue_head = op;
+  }
+  reads->queue_tail = op;
+  reads->queued++;
+}
+
+void reads_remove(struct reads *reads, struct io_op *op) {
+  struct io_op *before = NULL;
+  struct io_op *at = reads->queue_head;
+  while (at != op) {
+    assert(at != NULL);
+    before = at;
+    at = at->next;
+  }
+  if (before != NULL) {
+    before->next = op->next;
+  } else {
+    reads->queue_head = op->next;
+  }
+  if (reads->queue_tail == op) {
+    reads->queue_tail = before;
+  }
+  op->next = NULL;
+  reads->queued--;
+}
+
+void reads_done(struct reads *reads) {
+  assert(reads->in_flight > 0);
+  reads->in_flight--;
+  reads->completed++;
+}
+
+void reads_forget(struct reads *reads) {
+  assert(reads->in_flight > 0);
+  reads->in_flight--;
+}
+
+/* A leased ring goes back as soon as nothing needs it. */
+static void give_back(struct reads *reads) {
+  if (reads->leased && reads->in_flight == 0 && reads->queued == 0) {
+    io_ring_return(reads->ring);
+    reads->ring = NULL;
+    reads->leased = false;
+  }
+}
+
+turb_status reads_submit(struct reads *reads, turb_error *err) {
+  if (reads->queued == 0 && reads->in_flight == 0) {
+    return TURB_OK;
+  }
+  if (reads->ring == NULL) {
+    const turb_status status = io_ring_lease(reads->system, &reads->ring, err);
+    if (status != TURB_OK) {
+      return status;
+    }
+    reads->leased = true;
+  }
+  while (reads->queue_head != NULL) {
+    struct io_op *op = reads->queue_head;
+    struct io_op *next = op->next; /* the ring uses the link */
+    if (!io_ring_queue(reads->ring, op)) {
+      break; /* full: the rest goes when completions have made room */
+    }
+    reads->queue_head = next;
+    if (next == NULL) {
+      reads->queue_tail = NULL;
+    }
+    reads->queued--;
+    reads->in_flight++;
+  }
+  return io_ring_submit(reads->ring, err);
+}
+
+turb_status reads_wait(struct reads *reads, turb_error *err) {
+  const uint64_t completed = reads->completed;
+  for (;;) {
+    turb_status status = reads_submit(reads, err);
+    if (status != TURB_OK) {
+      return status;
+    }
+    if (reads->completed != completed || (reads->in_flight == 0 && reads->queued == 0)) {
+      break;
+    }
+    /* With nothing of ours in the ring its room is taken by others: one of theirs completes as well. */
+    status = io_ring_wait(reads->ring, 1, IO_NO_TIMEOUT, err);
+    if (status != TURB_OK) {
+      return status;
+    }
+  }
+  give_back(reads);
+  return TURB_OK;
+}
+
+size_t reads_poll(struct reads *reads) {
+  if (reads->ring == NULL || (reads->in_flight == 0 && reads->queued == 0)) {
+    return 0;
+  }
+  const uint64_t completed = reads->completed;
+  (void)io_ring_poll(reads->ring);
+  const size_t count = (size_t)(reads->completed - completed);
+  give_back(reads);
+  return count;
+}
+
+void reads_close(struct reads *reads) {
+  assert(reads->in_flight == 0 && reads->queued == 0); /* loads are idle or abandoned */
+  give_back(reads);
+  reads->ring = NULL;
+}
