@@ -7,7 +7,7 @@
 #define HEADER_MAGIC UINT64_C(0x0A4C425442525554) /* "TURBTBL\n" */
 #define FOOTER_MAGIC UINT64_C(0x0A444E4542525554) /* "TURBEND\n" */
 
-enum { HEADER_CHECKSUM_AT = 4088, FOOTER_CHECKSUM_AT = 56, MAX_DIMENSION = 65536, MAX_BLOCK_BYTES = 1 << 20 };
+enum { HEADER_CHECKSUM_AT = 4088, FOOTER_CHECKSUM_AT = 56, MAX_BLOCK_BYTES = 1 << 20 };
 
 uint64_t codec_table_seed(const uint8_t database_id[16], uint64_t job, uint32_t cut) {
   uint8_t bytes[28];
@@ -57,7 +57,7 @@ static bool all_zero(const uint8_t *bytes, size_t size) {
 
 /* The geometry as stored: another version may choose other blocks, but they must hold together. */
 static turb_status check_geometry(const struct table_shape *shape, const char *file, turb_error *err) {
-  if (shape->dimension == 0 || shape->dimension > MAX_DIMENSION) {
+  if (shape->dimension == 0 || shape->dimension > CODEC_MAX_DIMENSION) {
     return bad_header(file, 56, "dimension out of bounds", err);
   }
   if (shape->type < TURB_F32 || shape->type > TURB_BITS) {

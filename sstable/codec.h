@@ -32,6 +32,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pages are used in pla
 #define CODEC_KEY_PAGE_MAX_UNITS   2u
 #define CODEC_KEY_PAGE_MAX_SLOTS   101u /* 40 + 40 x 101 <= 4096, with the keys in the second unit */
 #define CODEC_INDEX_PAGE_MAX_SLOTS 62u
+#define CODEC_MAX_DIMENSION        65536u
 #define CODEC_KEY_MAX_BYTES        4096u
 #define CODEC_ATTRIBUTE_MAX_BYTES  (1u << 24)
 #define CODEC_FILTER_HEADER_BYTES  64u
