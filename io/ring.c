@@ -45,6 +45,7 @@
 static void ready_push(struct io_ring *ring, struct io_op *op, int os_error) {
   op->status = status_of_errno(os_error);
   op->os_error = os_error;
+  op->state = IO_OP_SUBMITTED; /* also what was cancelled in the queue, so that cancelling again does not look for it there */
   op->slot = READY_SLOT;
   op->next = NULL;
   if (ring->ready_tail != NULL) {
