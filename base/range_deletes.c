@@ -12,9 +12,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/coding.h"
-
-#define RANGES_MAX (UINT32_C(1) << 30)
+#include "base/range_borders.h"
 
 /* ---- reading ---- */
 
@@ -138,45 +136,6 @@ static bool collector_finish(struct collector *collector, struct range_deletes *
 
 /* ---- the sweep ---- */
 
-/* A border of a range, or (with an empty key) a sequence number to be ranked. */
-struct border {
-  uint64_t prefix;
-  turb_bytes key;
-  uint32_t range;
-  bool is_end;
-};
-
-static bool border_before(const struct border *a, const struct border *b) {
-  if (a->prefix != b->prefix) {
-    return a->prefix < b->prefix;
-  }
-  return key_compare(a->key.data, a->key.size, b->key.data, b->key.size) < 0;
-}
-
-static bool border_equal(const struct border *a, const struct border *b) {
-  return a->prefix == b->prefix && bytes_equal(a->key, b->key);
-}
-
-/* A bottom-up merge sort (libc's takes memory of its own); the result is in the array returned, which is one of the two. */
-static struct border *borders_sort(struct border *from, struct border *to, size_t count) {
-  for (size_t width = 1; width < count; width *= 2) {
-    for (size_t start = 0; start < count; start += 2 * width) {
-      const size_t middle = start + width < count ? start + width : count;
-      const size_t end = middle + width < count ? middle + width : count;
-      size_t left = start;
-      size_t right = middle;
-      for (size_t out = start; out < end; out++) {
-        const bool take_right = left == middle || (right < end && border_before(&from[right], &from[left]));
-        to[out] = take_right ? from[right++] : from[left++];
-      }
-    }
-    struct border *swap = from;
-    from = to;
-    to = swap;
-  }
-  return from;
-}
-
 struct open_range {
   uint64_t sequence;
   uint32_t end; /* rank of its end border; border count when open */
@@ -184,7 +143,6 @@ struct open_range {
 
 struct range {
   uint64_t sequence;
-  uint32_t begin, end; /* ranks */
   uint32_t group;
 };
 
@@ -198,8 +156,7 @@ struct sweep {
   struct arena scratch;
   struct range *ranges;
   uint32_t range_count;
-  struct border *borders; /* sorted, distinct */
-  uint32_t border_count;
+  struct range_borders borders;
   uint32_t *by_begin; /* ranges in the order of their begin */
   struct group *groups;
   uint32_t group_count;
@@ -211,43 +168,6 @@ struct sweep {
 
 static void *scratch_array(struct sweep *sweep, size_t count, size_t size) {
   return arena_alloc_zeroed(&sweep->scratch, (count != 0 ? count : 1) * size, 16);
-}
-
-/* Sorts the borders, and gives each range the ranks of its own. */
-static bool sweep_rank_borders(struct sweep *sweep, const struct range_delete *const *kept) {
-  const size_t most = (size_t)sweep->range_count * 2;
-  struct border *borders = scratch_array(sweep, most, sizeof *borders);
-  struct border *other = scratch_array(sweep, most, sizeof *borders);
-  if (borders == NULL || other == NULL) {
-    return false;
-  }
-  size_t count = 0;
-  for (uint32_t i = 0; i < sweep->range_count; i++) {
-    const turb_bytes begin = kept[i]->begin;
-    const turb_bytes end = kept[i]->end;
-    borders[count++] = (struct border){key_prefix8(begin.data, begin.size), begin, i, false};
-    if (end.size != 0) {
-      borders[count++] = (struct border){key_prefix8(end.data, end.size), end, i, true};
-    }
-  }
-  borders = borders_sort(borders, other, count);
-  uint32_t distinct = 0;
-  for (size_t i = 0; i < count; i++) {
-    const struct border border = borders[i];
-    if (distinct == 0 || !border_equal(&borders[distinct - 1], &border)) {
-      borders[distinct++] = border;
-    }
-    struct range *range = &sweep->ranges[border.range];
-    *(border.is_end ? &range->end : &range->begin) = distinct - 1;
-  }
-  sweep->borders = borders;
-  sweep->border_count = distinct;
-  for (uint32_t i = 0; i < sweep->range_count; i++) {
-    if (kept[i]->end.size == 0) {
-      sweep->ranges[i].end = distinct;
-    }
-  }
-  return true;
 }
 
 /* The number of snapshots below sequence: equal for sequences that the same snapshots see. */
@@ -274,15 +194,15 @@ static bool sweep_group(struct sweep *sweep, const struct range_snapshots *snaps
     }
     return true;
   }
-  struct border *sequences = scratch_array(sweep, sweep->range_count, sizeof *sequences);
-  struct border *other = scratch_array(sweep, sweep->range_count, sizeof *sequences);
+  struct range_border *sequences = scratch_array(sweep, sweep->range_count, sizeof *sequences);
+  struct range_border *other = scratch_array(sweep, sweep->range_count, sizeof *sequences);
   if (sequences == NULL || other == NULL) {
     return false;
   }
   for (uint32_t i = 0; i < sweep->range_count; i++) {
-    sequences[i] = (struct border){.prefix = ~sweep->ranges[i].sequence, .range = i};
+    sequences[i] = (struct range_border){.prefix = ~sweep->ranges[i].sequence, .range = i};
   }
-  sequences = borders_sort(sequences, other, sweep->range_count);
+  sequences = range_borders_sort(sequences, other, sweep->range_count);
   for (uint32_t i = 0; i < sweep->range_count; i++) {
     if (i == 0 || sequences[i].prefix != sequences[i - 1].prefix) {
       sweep->group_count++;
@@ -295,7 +215,7 @@ static bool sweep_group(struct sweep *sweep, const struct range_snapshots *snaps
 /* The arrays of the sweep: ranges by begin (a counting sort), heaps, bitmaps. */
 static bool sweep_arrays(struct sweep *sweep) {
   const size_t words = ((size_t)sweep->group_count + 63) / 64;
-  uint32_t *starts = scratch_array(sweep, (size_t)sweep->border_count + 1, sizeof *starts);
+  uint32_t *starts = scratch_array(sweep, (size_t)sweep->borders.count + 1, sizeof *starts);
   sweep->by_begin = scratch_array(sweep, sweep->range_count, sizeof *sweep->by_begin);
   sweep->groups = scratch_array(sweep, sweep->group_count, sizeof *sweep->groups);
   sweep->heaps = scratch_array(sweep, sweep->range_count, sizeof *sweep->heaps);
@@ -307,14 +227,14 @@ static bool sweep_arrays(struct sweep *sweep) {
     return false;
   }
   for (uint32_t i = 0; i < sweep->range_count; i++) {
-    starts[sweep->ranges[i].begin + 1]++;
+    starts[sweep->borders.begins[i] + 1]++;
     sweep->groups[sweep->ranges[i].group].count++;
   }
-  for (uint32_t i = 0; i < sweep->border_count; i++) {
+  for (uint32_t i = 0; i < sweep->borders.count; i++) {
     starts[i + 1] += starts[i];
   }
   for (uint32_t i = 0; i < sweep->range_count; i++) {
-    sweep->by_begin[starts[sweep->ranges[i].begin]++] = i;
+    sweep->by_begin[starts[sweep->borders.begins[i]]++] = i;
   }
   uint32_t heap = 0;
   for (uint32_t i = 0; i < sweep->group_count; i++) {
@@ -352,9 +272,10 @@ static void heap_pop(struct open_range *heap, uint32_t count) {
   heap[at] = range;
 }
 
-static void sweep_open(struct sweep *sweep, const struct range *range) {
+static void sweep_open(struct sweep *sweep, uint32_t index) {
+  const struct range *range = &sweep->ranges[index];
   struct group *group = &sweep->groups[range->group];
-  heap_push(&sweep->heaps[group->heap], group->count++, (struct open_range){range->sequence, range->end});
+  heap_push(&sweep->heaps[group->heap], group->count++, (struct open_range){range->sequence, sweep->borders.ends[index]});
   sweep->open[range->group / 64] |= UINT64_C(1) << (range->group % 64);
   sweep->summary[range->group / 4096] |= UINT64_C(1) << (range->group / 64 % 64);
 }
@@ -395,18 +316,18 @@ static size_t sweep_current(struct sweep *sweep, uint32_t border) {
 
 static bool sweep_run(struct sweep *sweep, struct arena *arena, struct range_deletes *deletes) {
   struct collector collector = {.arena = arena};
-  collector.fragments = scratch_array(sweep, sweep->border_count, sizeof *collector.fragments);
+  collector.fragments = scratch_array(sweep, sweep->borders.count, sizeof *collector.fragments);
   if (collector.fragments == NULL) {
     return false;
   }
   uint32_t next = 0;
-  for (uint32_t border = 0; border < sweep->border_count; border++) {
-    while (next < sweep->range_count && sweep->ranges[sweep->by_begin[next]].begin == border) {
-      sweep_open(sweep, &sweep->ranges[sweep->by_begin[next++]]);
+  for (uint32_t border = 0; border < sweep->borders.count; border++) {
+    while (next < sweep->range_count && sweep->borders.begins[sweep->by_begin[next]] == border) {
+      sweep_open(sweep, sweep->by_begin[next++]);
     }
     const size_t count = sweep_current(sweep, border);
-    const turb_bytes end = border + 1 < sweep->border_count ? sweep->borders[border + 1].key : (turb_bytes){NULL, 0};
-    if (count != 0 && !collector_add(&collector, sweep->borders[border].key, end, sweep->current, count, false)) {
+    const turb_bytes end = border + 1 < sweep->borders.count ? sweep->borders.borders[border + 1].key : (turb_bytes){NULL, 0};
+    if (count != 0 && !collector_add(&collector, sweep->borders.borders[border].key, end, sweep->current, count, false)) {
       return false;
     }
   }
@@ -431,7 +352,8 @@ static bool sweep_build(struct sweep *sweep, const struct range_delete *list, si
       kept[sweep->range_count++] = &list[i];
     }
   }
-  return sweep_rank_borders(sweep, kept) && sweep_group(sweep, snapshots) && sweep_arrays(sweep) && sweep_run(sweep, arena, deletes);
+  return range_borders_rank(kept, sweep->range_count, &sweep->scratch, &sweep->borders) && sweep_group(sweep, snapshots) &&
+         sweep_arrays(sweep) && sweep_run(sweep, arena, deletes);
 }
 
 turb_status range_deletes_build(const struct range_delete *list, size_t count, const struct range_snapshots *snapshots, struct arena *arena,
@@ -440,8 +362,8 @@ turb_status range_deletes_build(const struct range_delete *list, size_t count, c
   if (count == 0) {
     return TURB_OK;
   }
-  if (count > RANGES_MAX || (snapshots != NULL && snapshots->count > RANGES_MAX)) {
-    return status_set(err, TURB_TOO_LARGE, "more than %u range deletes or snapshots in one set", RANGES_MAX);
+  if (count > RANGE_BORDERS_MAX || (snapshots != NULL && snapshots->count > RANGE_BORDERS_MAX)) {
+    return status_set(err, TURB_TOO_LARGE, "more than %u range deletes or snapshots in one set", RANGE_BORDERS_MAX);
   }
   struct sweep sweep = {.range_count = 0};
   arena_init(&sweep.scratch, arena->allocator, arena->budget, arena->use, 0);
