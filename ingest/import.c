@@ -21,8 +21,8 @@
 #include <string.h>
 
 #include "base/budget.h"
+#include "engine/db.h"
 #include "ingest/convert.h"
-#include "ingest/host.h"
 #include "ingest/labels.h"
 #include "ingest/reader.h"
 
@@ -33,7 +33,7 @@
 #define NUMBER_BYTES        8
 
 struct import {
-  struct ingest_host host;
+  turb_db *db;
   turb_collection *collection;
   turb_collection_info info;
   turb_import_options options; /* with defaults filled in */
@@ -54,25 +54,6 @@ struct import {
 };
 
 /* ---- options ---- */
-
-/* Copies what this version knows; what lies beyond must be 0. */
-static turb_status import_take_options(struct import *import, const turb_import_options *given) {
-  if (given == NULL) {
-    return TURB_OK;
-  }
-  const size_t known = sizeof import->options;
-  if (given->size < offsetof(turb_import_options, format) + sizeof given->format || given->size > (1u << 16)) {
-    return status_set(import->err, TURB_INVALID, "option size: %zu is not the size of turb_import_options", given->size);
-  }
-  memcpy(&import->options, given, given->size < known ? given->size : known);
-  const uint8_t *bytes = (const uint8_t *)given;
-  for (size_t i = known; i < given->size; i++) {
-    if (bytes[i] != 0) {
-      return status_set(import->err, TURB_INVALID, "turb_import_options: byte %zu is set, which this version does not know", i);
-    }
-  }
-  return TURB_OK;
-}
 
 static turb_status import_check_options(struct import *import) {
   turb_import_options *options = &import->options;
@@ -118,16 +99,16 @@ static turb_status import_take_memory(struct import *import) {
   }
   import->chunk_bytes = import->chunk_rows * stride;
   const uint64_t bytes = import->chunk_bytes + ingest_converter_bytes(&import->reader.layout, import->info.type);
-  if (!budget_take(import->host.budget, BUDGET_INGEST, bytes)) {
+  if (!budget_take(&import->db->budget, BUDGET_INGEST, bytes)) {
     return status_set(import->err, TURB_BUDGET, "import needs %" PRIu64 " bytes for a chunk of %zu rows; the budget has %" PRIu64 " left",
-                      bytes, import->chunk_rows, budget_available(import->host.budget));
+                      bytes, import->chunk_rows, budget_available(&import->db->budget));
   }
   import->charged_bytes = bytes;
-  import->chunk = mem_alloc(import->host.allocator, import->chunk_bytes);
+  import->chunk = mem_alloc(&import->db->allocator, import->chunk_bytes);
   if (import->chunk == NULL) {
     return status_set(import->err, TURB_NO_MEMORY, "no memory for a chunk of %zu rows", import->chunk_rows);
   }
-  return ingest_converter_init(import->host.allocator, &import->reader.layout, &import->info, &import->converter, import->err);
+  return ingest_converter_init(&import->db->allocator, &import->reader.layout, &import->info, &import->converter, import->err);
 }
 
 static turb_status import_open_labels(struct import *import) {
@@ -140,7 +121,7 @@ static turb_status import_open_labels(struct import *import) {
                            "option labels_path: labels go with idx files, this one is %s", import->reader.format->name);
   }
   import->has_labels = true;
-  return ingest_labels_open(import->host.allocator, path, import->reader.layout.rows, &import->labels, import->err);
+  return ingest_labels_open(&import->db->allocator, path, import->reader.layout.rows, &import->labels, import->err);
 }
 
 /* A dimension that differs is told before anything is charged or read. */
@@ -148,13 +129,13 @@ static turb_status import_open(struct import *import, const turb_import_options 
   import->info.size = sizeof import->info;
   turb_status status = turb_collection_describe(import->collection, &import->info, import->err);
   if (status == TURB_OK) {
-    status = import_take_options(import, options);
+    status = options_read(options, &import->options, sizeof import->options, "turb_import_options", import->err);
   }
   if (status == TURB_OK) {
     status = import_check_options(import);
   }
   if (status == TURB_OK) {
-    status = ingest_reader_open(import->host.allocator, import->path, import->options.format, &import->reader, import->err);
+    status = ingest_reader_open(&import->db->allocator, import->path, import->options.format, &import->reader, import->err);
   }
   if (status == TURB_OK && import->reader.layout.dimension != 0) { /* an empty fvecs file has none */
     status = ingest_converter_check(&import->reader.layout, &import->info, import->path, import->err);
@@ -169,7 +150,7 @@ static turb_status import_open(struct import *import, const turb_import_options 
     status = import_take_memory(import);
   }
   if (status == TURB_OK) {
-    status = turb_batch_create(import->host.db, &import->batch, import->err);
+    status = turb_batch_create(import->db, &import->batch, import->err);
   }
   return status;
 }
@@ -178,8 +159,8 @@ static void import_close(struct import *import) {
   turb_batch_free(import->batch);
   ingest_labels_close(&import->labels);
   ingest_converter_free(&import->converter);
-  mem_free(import->host.allocator, import->chunk, import->chunk_bytes);
-  budget_give(import->host.budget, BUDGET_INGEST, import->charged_bytes);
+  mem_free(&import->db->allocator, import->chunk, import->chunk_bytes);
+  budget_give(&import->db->budget, BUDGET_INGEST, import->charged_bytes);
   ingest_reader_close(&import->reader);
 }
 
@@ -233,8 +214,8 @@ static turb_status import_write_batch(struct import *import) {
     return TURB_OK;
   }
   turb_write_options options = TURB_WRITE_OPTIONS_INIT;
-  options.durability = import->host.durability == TURB_DURABLE ? TURB_LOGGED : import->host.durability;
-  const turb_status status = turb_write(import->host.db, import->batch, &options, import->err);
+  options.durability = import->db->options.durability == TURB_DURABLE ? TURB_LOGGED : import->db->options.durability;
+  const turb_status status = turb_write(import->db, import->batch, &options, import->err);
   if (status != TURB_OK) {
     return status;
   }
@@ -274,9 +255,9 @@ static turb_status import_run(struct import *import) {
   if (status == TURB_OK) {
     status = import_write_batch(import);
   }
-  if (import->rows_done != 0 && import->host.durability == TURB_DURABLE) {
+  if (import->rows_done != 0 && import->db->options.durability == TURB_DURABLE) {
     /* Also after a failure: what rows_done counts is acknowledged. The first error stays. */
-    const turb_status synced = turb_sync(import->host.db, import->err);
+    const turb_status synced = turb_sync(import->db, import->err);
     status = status == TURB_OK ? synced : status;
   }
   return status;
@@ -290,13 +271,12 @@ turb_status turb_import(turb_collection *collection, const char *path, const tur
   if (collection == NULL || path == NULL) {
     return status_set(error, TURB_INVALID, "turb_import: %s is NULL", collection == NULL ? "collection" : "path");
   }
-  struct ingest_host host;
-  ingest_host_of(collection, &host);
-  struct import *import = mem_alloc_zeroed(host.allocator, sizeof *import);
+  turb_db *db = collection->db;
+  struct import *import = mem_alloc_zeroed(&db->allocator, sizeof *import);
   if (import == NULL) {
     return status_set(error, TURB_NO_MEMORY, "no memory to import %s", path);
   }
-  import->host = host;
+  import->db = db;
   import->collection = collection;
   import->path = path;
   import->err = error;
@@ -308,7 +288,7 @@ turb_status turb_import(turb_collection *collection, const char *path, const tur
     *rows_done = import->rows_done;
   }
   import_close(import);
-  mem_free(host.allocator, import, sizeof *import);
+  mem_free(&db->allocator, import, sizeof *import);
   return status;
 }
 
