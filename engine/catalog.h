@@ -7,7 +7,7 @@
  *
  * Invariants of a catalog (catalog_apply refuses an edit after which one would not hold, and changes nothing)
  *   1. Ids are unique within their kind, collection names among collections. Counters lie above every id and file number that was ever
- *      named; counters, flushed sequences and the oldest log never go back.
+ *      named; counters, flushed sequences and the oldest log never fall (a lower value changes nothing).
  *   2. Every run, partition, job belongs to a collection that is there; every table to exactly one run, of its own collection.
  *   3. The tables of a run ascend and do not overlap. The partitions of a collection do not overlap.
  *   4. The runs of one partition of one collection have disjoint sequence ranges (quarantined runs excepted).
@@ -84,7 +84,7 @@ struct catalog_run {
   uint64_t smallest_sequence, largest_sequence; /* of its tables, as are the next two */
   uint64_t entries, bytes;
   size_t table_count;
-  const struct catalog_table **tables; /* in key order; NULL until the edit that adds the run is committed */
+  const struct catalog_table **tables; /* in key order */
   uint64_t table_numbers[];
 };
 
@@ -163,6 +163,7 @@ struct catalog {
   struct catalog_counters counters;
   uint64_t oldest_log; /* 0: none yet */
   struct catalog_map maps[CATALOG_KINDS];
+  size_t arriving[CATALOG_KINDS];       /* objects of a staged edit in each map */
   struct catalog_time_mark *time_marks; /* ascending */
   size_t time_mark_count, time_mark_capacity;
   struct catalog_stage *stage; /* an edit that is staged, or NULL */
@@ -185,9 +186,7 @@ const struct catalog_job *catalog_job(const struct catalog *catalog, uint64_t id
 bool catalog_is_taken(const struct catalog *catalog, uint64_t file_number, uint64_t partition_id);
 
 /* How many of a kind. */
-static inline size_t catalog_count(const struct catalog *catalog, enum catalog_kind kind) {
-  return catalog->maps[kind].count;
-}
+size_t catalog_count(const struct catalog *catalog, enum catalog_kind kind);
 
 /*
  * Walks all of a kind in no particular order: begin with *at = 0; NULL after the last. The catalog must not change meanwhile. The object's
@@ -196,9 +195,9 @@ static inline size_t catalog_count(const struct catalog *catalog, enum catalog_k
  */
 const struct catalog_object *catalog_next(const struct catalog *catalog, enum catalog_kind kind, size_t *at);
 
-/* All of a kind by ascending id (and second id). *objects: catalog_count entries, released with mem_free(allocator, *objects, count × sizeof). */
+/* All of a kind by ascending id (and second id). Release: mem_free(catalog->allocator, objects, count * sizeof *objects). */
 TURB_MUST_CHECK turb_status catalog_sorted(const struct catalog *catalog, enum catalog_kind kind, const struct catalog_object ***objects,
-                                           turb_error *err);
+                                           size_t *count, turb_error *err);
 /* A collection's runs, newest first by largest sequence (of one partition, or of all with partition_id CATALOG_ALL_PARTITIONS). Released likewise. */
 #define CATALOG_ALL_PARTITIONS UINT64_MAX
 TURB_MUST_CHECK turb_status catalog_list_runs(const struct catalog *catalog, uint64_t collection_id, uint64_t partition_id,
@@ -242,14 +241,16 @@ void edit_remove_codebook(struct version_edit *edit, uint64_t codebook_id, uint6
 /* Replaces the record of the same job. */
 void edit_set_job(struct version_edit *edit, uint64_t job, enum catalog_job_kind kind, uint64_t collection_id, const uint64_t *inputs,
                   size_t input_count, const struct catalog_cut *cuts, size_t cut_count);
+/* Nothing when there is no such record. */
 void edit_end_job(struct version_edit *edit, uint64_t job);
+/* One that follows the last by less than a minute, or is not above it, changes nothing; old marks are thinned. */
 void edit_add_time_mark(struct version_edit *edit, uint64_t sequence, uint64_t unix_seconds);
 
 /* ---- version edits: encoding, decoding, walking ---- */
 
 /* The payload of a manifest record, in place. */
 TURB_MUST_CHECK turb_status edit_encode(const struct version_edit *edit, turb_bytes *payload, turb_error *err);
-/* Copies a payload into an empty edit after a full check of its form. CORRUPTION (offset within the payload), NEWER_FORMAT, NO_MEMORY. */
+/* Copies a payload into an empty edit after a full check of its form. CORRUPTION (naming the field), NEWER_FORMAT, NO_MEMORY. */
 TURB_MUST_CHECK turb_status edit_decode(struct version_edit *edit, turb_bytes payload, turb_error *err);
 
 enum edit_tag { /* docs/format.md 5 */

@@ -142,6 +142,13 @@ struct log_recovery {
 TURB_MUST_CHECK turb_status log_recover(const struct log_recovery_options *options, uint64_t number, struct log_recovery *recovery,
                                         turb_error *err);
 
+/*
+ * Ends a recovered log that has no end: brings staged records to their place, syncs, cuts the tail off and writes the end-of-log record behind the last
+ * good one, durably. May be repeated after a failure.
+ */
+TURB_MUST_CHECK turb_status log_seal(const struct log_recovery_options *options, struct log_recovery *recovery, uint64_t next_number,
+                                     turb_error *err);
+
 /* ---- recovery of all logs ---- */
 
 struct log_set {

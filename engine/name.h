@@ -6,6 +6,7 @@
 #ifndef TURB_ENGINE_NAME_H
 #define TURB_ENGINE_NAME_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/alloc.h"
