@@ -65,8 +65,15 @@ struct window {
   struct cache_pin pin;
   void *owner;
 };
+static inline struct window *window_retain(struct window *window) {
+  if (window) window->references++;
+  return window;
+}
 static inline void window_release(struct window *window) {
   if (window && --window->references == 0) window->release(window);
+}
+static inline bool window_covers(const struct window *window, const struct slot *slot) {
+  return window && (uintptr_t)slot - (uintptr_t)window->pin.data < window->pin.size;
 }
 
 /* Entries taken from a cursor, with the pages that the cursor left meanwhile. The arrays are the caller's. */
@@ -83,6 +90,7 @@ struct cursor_context {
   const turb_allocator *allocator;
   struct budget *budget;
   bool fill_cache;
+  uint32_t stream_piece_bytes; /* of streaming cursors; 0: the lanes' defaults */
 };
 
 struct cursor;
@@ -96,12 +104,10 @@ struct cursor_ops {
   turb_state (*last)(struct cursor *cursor);
   turb_state (*resume)(struct cursor *cursor);
   turb_state (*batch)(struct cursor *cursor, struct cursor_batch *batch, bool backward);
-  bool (*hold)(struct cursor *cursor, struct cursor_batch *batch);
+  struct window *(*window_of)(const struct cursor *cursor, const struct slot *slot);
   turb_status (*error)(const struct cursor *cursor, turb_error *err);
   void (*close)(struct cursor *cursor);
 };
-
-enum cursor_position { CURSOR_FRESH = 0, CURSOR_PLACED = 1 };
 
 struct cursor { /* the head of every kind */
   const struct cursor_ops *ops;
@@ -146,8 +152,10 @@ static inline turb_state cursor_resume(struct cursor *cursor) {
 static inline turb_state cursor_take(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   return cursor->ops->batch(cursor, batch, backward);
 }
-/* Holds the pages of all current windows below, so that a batch stays readable over a seek. False when the batch has no room. */
-static inline bool cursor_hold(struct cursor *cursor, struct cursor_batch *batch) { return cursor->ops->hold(cursor, batch); }
+/* The current window below that holds `slot`, or NULL: for a parent that wants to retain it over a move. */
+static inline struct window *cursor_window_of(const struct cursor *cursor, const struct slot *slot) {
+  return cursor->ops->window_of(cursor, slot);
+}
 /* Why the cursor is FAILED. */
 static inline turb_status cursor_error(const struct cursor *cursor, turb_error *err) { return cursor->ops->error(cursor, err); }
 /* Frees the cursor and its children; never waits. Batches taken from it are released before. NULL ok. */

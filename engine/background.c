@@ -1,0 +1,505 @@
+#include "engine/background.h"
+
+#include "base/clock.h"
+#include "engine/job.h"
+#include "engine/write.h"
+
+#define RETRY_FIRST_NS (50 * CLOCK_NS_PER_MS)
+#define RETRY_LAST_NS  (10 * CLOCK_NS_PER_SECOND)
+#define PAUSE_NS       CLOCK_NS_PER_SECOND
+#define LOGS_MAX       16u /* more of them: the holder of the oldest is flushed */
+
+/* ---- which job next (under db->mutex) ---- */
+
+uint32_t background_sealed_count(const turb_collection *collection) {
+  uint32_t count = 0;
+  for (const struct memtable_slot *m = collection->memtables; m; m = m->older)
+    count += m->sealed && !m->flushed;
+  return count;
+}
+
+static struct policy_pick pick_merge(const turb_collection *collection) {
+  const turb_db *db = collection->db;
+  const struct version *version = collection->version;
+  struct policy_pick pick = {0};
+  if (collection->merging || collection->merge_blocked || version->run_count < 2)
+    return pick;
+  if (collection->merge_held && !collection->merge_requested)
+    return pick;
+  struct policy_run small[64];
+  struct policy_run *runs = small;
+  if (version->run_count > 64)
+    runs = mem_alloc_array(&db->allocator, version->run_count, sizeof *runs);
+  if (!runs)
+    return pick;
+  for (uint32_t r = 0; r < version->run_count; r++)
+    runs[r] = (struct policy_run){.bytes = version->runs[r].bytes, .entries = version->runs[r].entries};
+  const struct policy_options options = {.size_ratio = db->options.size_ratio,
+                                         .max_space_amplification_percent = db->options.max_space_amplification_percent,
+                                         .unit_bytes = db->options.memtable_bytes};
+  pick = collection->merge_requested ? policy_everything(runs, version->run_count) : policy_next(&options, runs, version->run_count);
+  if (runs != small)
+    mem_free(&db->allocator, runs, version->run_count * sizeof *runs);
+  return pick;
+}
+
+/* The next job that is due, begun; NULL when none is. *when_ns: when one may be due by time alone. */
+static struct job *begin_job(turb_db *db, uint64_t *when_ns) {
+  const uint64_t now = clock_monotonic_ns();
+  *when_ns = UINT64_MAX;
+  if (db->options.read_only || atomic_load(&db->log_failed))
+    return NULL;
+  if (db->paused && now < db->pause_until_ns) {
+    *when_ns = db->pause_until_ns;
+    return NULL;
+  }
+  for (int merges = 0; merges < 2; merges++) {
+    for (size_t i = 0; i < db->collection_count; i++) {
+      turb_collection *c = db->collections[i];
+      if (atomic_load(&c->dropped))
+        continue;
+      if (now < c->retry_at_ns) {
+        if (c->retry_at_ns < *when_ns)
+          *when_ns = c->retry_at_ns;
+        continue;
+      }
+      if (c->version_stale)
+        job_refresh_version(c);
+      struct job *job = NULL;
+      turb_error why = TURB_ERROR_INIT;
+      if (!merges && !c->flushing && background_sealed_count(c))
+        (void)!job_create_flush(c, &job, &why);
+      const struct policy_pick pick = merges ? pick_merge(c) : (struct policy_pick){0};
+      if (pick.reason != POLICY_NOTHING)
+        (void)!job_create_merge(c, &pick, &job, &why);
+      if (job)
+        return job;
+      if (why.status != TURB_OK) {
+        c->retry_at_ns = now + RETRY_FIRST_NS;
+        *when_ns = c->retry_at_ns;
+        logger_write(&db->logger, LOGGER_WARNING, "%s: a job could not begin: %s", c->name, why.message);
+      }
+    }
+  }
+  return NULL;
+}
+
+/* ---- how a job ended ---- */
+
+/* Takes the job off the list and decides what its outcome means. True: an event about pausing is due. */
+static turb_event_kind settle(struct job *job) {
+  turb_db *db = job->db;
+  turb_collection *c = job->collection;
+  turb_event_kind event = (turb_event_kind)0;
+  mutex_lock(&db->mutex);
+  list_remove(&job->link);
+  if (job->kind == TURB_JOB_FLUSH) {
+    c->flushing = false;
+    if (job->status == TURB_OK)
+      c->merge_held = false;
+  } else {
+    c->merging = false;
+    c->merges_ended++;
+    c->merge_error = job->error;
+    c->merge_requested = c->merge_requested && job->status == TURB_OK && c->version->run_count > 1;
+  }
+  if (job->status == TURB_OK) {
+    c->failures = 0;
+    c->retry_at_ns = 0;
+    if (db->paused)
+      event = TURB_EVENT_RESUMED;
+    db->paused = false;
+  } else if (job->status == TURB_NO_SPACE) {
+    if (!db->paused)
+      event = TURB_EVENT_PAUSED;
+    db->paused = true;
+    db->pause_until_ns = clock_monotonic_ns() + PAUSE_NS;
+    db->pause_error = job->error;
+  } else if (job->status == TURB_CANCELLED) {
+    if (job->kind == TURB_JOB_MERGE)
+      c->merge_held = true;
+  } else if (job->status == TURB_CORRUPTION && job->kind == TURB_JOB_MERGE) {
+    c->merge_blocked = true;
+    event = TURB_EVENT_CORRUPTION;
+  } else {
+    const uint64_t wait = c->failures < 8 ? RETRY_FIRST_NS << c->failures : RETRY_LAST_NS;
+    c->failures++;
+    c->retry_at_ns = clock_monotonic_ns() + (wait < RETRY_LAST_NS ? wait : RETRY_LAST_NS);
+    db->pause_error = job->error;
+  }
+  cond_broadcast(&db->work_changed);
+  mutex_unlock(&db->mutex);
+  return event;
+}
+
+static void end_job(struct job *job) {
+  job_end(job);
+  const turb_event_kind event = settle(job);
+  if (job->status != TURB_OK && job->status != TURB_CANCELLED)
+    logger_write(&job->db->logger, LOGGER_ERROR, "%s: a %s failed: %s", job->collection->name,
+                 job->kind == TURB_JOB_FLUSH ? "flush" : "merge", job->error.message);
+  if (event)
+    db_send_event(job->db, (turb_event){.kind = event,
+                                        .job_kind = job->kind,
+                                        .job = job->id,
+                                        .collection = job->collection->name,
+                                        .status = job->status,
+                                        .text = job->error.message});
+  job_free(job);
+}
+
+/* Does one due job on this thread to its end. False when none was due; then *when_ns. */
+static bool do_one(turb_db *db, uint64_t *when_ns) {
+  mutex_lock(&db->mutex);
+  struct job *job = begin_job(db, when_ns);
+  mutex_unlock(&db->mutex);
+  if (!job)
+    return false;
+  (void)job_step(job, UINT64_MAX);
+  end_job(job);
+  return true;
+}
+
+/* ---- old logs ---- */
+
+/* Many logs lie about: the collection that holds the oldest is to be flushed. Under db->mutex. */
+static turb_collection *holder_of_old_log(const turb_db *db) {
+  if (db->log_count <= LOGS_MAX)
+    return NULL;
+  const uint64_t oldest = job_oldest_log(db);
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    const struct memtable_slot *newest = c->memtables;
+    if (atomic_load(&c->dropped) || !newest || newest->sealed || newest->first_log != oldest)
+      continue;
+    if (memtable_entries(newest->memtable) || memtable_range_delete_count(newest->memtable))
+      return c;
+  }
+  return NULL;
+}
+
+static void relieve_logs(turb_db *db) {
+  mutex_lock(&db->mutex);
+  turb_collection *c = db->closing ? NULL : holder_of_old_log(db);
+  mutex_unlock(&db->mutex);
+  turb_error why = TURB_ERROR_INIT;
+  if (c && write_seal(c, &why) != TURB_OK)
+    logger_write(&db->logger, LOGGER_WARNING, "%s: could not be sealed: %s", c->name, why.message);
+}
+
+/* ---- workers ---- */
+
+static void work(void *context) {
+  turb_db *db = context;
+  for (;;) {
+    uint64_t when_ns;
+    if (do_one(db, &when_ns)) {
+      relieve_logs(db);
+      continue;
+    }
+    mutex_lock(&db->mutex);
+    if (!db->closing) {
+      /* Looked at again under the lock: what was signalled meanwhile is not missed. */
+      struct job *job = begin_job(db, &when_ns);
+      if (job) {
+        mutex_unlock(&db->mutex);
+        (void)job_step(job, UINT64_MAX);
+        end_job(job);
+        continue;
+      }
+      cond_broadcast(&db->work_changed); /* who waits for idleness looks */
+      if (when_ns == UINT64_MAX)
+        cond_wait(&db->work_changed, &db->mutex);
+      else
+        (void)cond_wait_until(&db->work_changed, &db->mutex, when_ns);
+    }
+    const bool closing = db->closing;
+    mutex_unlock(&db->mutex);
+    if (closing)
+      return;
+  }
+}
+
+turb_status background_start(turb_db *db, turb_error *err) {
+  const uint32_t count = db->options.read_only ? 0 : db->options.worker_threads;
+  if (!count)
+    return TURB_OK;
+  db->workers = mem_alloc_array(&db->allocator, count, sizeof *db->workers);
+  if (!db->workers)
+    return status_set(err, TURB_NO_MEMORY, "no memory for %u workers", count);
+  for (uint32_t i = 0; i < count; i++) {
+    const turb_status status = thread_start(&db->workers[i], "turb-worker", work, db, err);
+    if (status != TURB_OK)
+      return status;
+    db->workers_started++;
+  }
+  return TURB_OK;
+}
+
+void background_stop(turb_db *db) {
+  mutex_lock(&db->mutex);
+  db->closing = true;
+  for (struct list *l = list_first(&db->jobs); l; l = list_next(&db->jobs, l))
+    atomic_store(&LIST_ENTRY(l, struct job, link)->progress.cancelled, true);
+  cond_broadcast(&db->work_changed);
+  struct job *begun = db->maintained;
+  db->maintained = NULL;
+  mutex_unlock(&db->mutex);
+  if (begun) {
+    begun->status = TURB_CANCELLED;
+    end_job(begun);
+  }
+  for (uint32_t i = 0; i < db->workers_started; i++)
+    thread_join(&db->workers[i]);
+  mem_free(&db->allocator, db->workers, db->options.worker_threads * sizeof *db->workers);
+  db->workers = NULL;
+}
+
+void background_wake(turb_db *db) {
+  mutex_lock(&db->mutex);
+  cond_broadcast(&db->work_changed);
+  mutex_unlock(&db->mutex);
+}
+
+void background_log_failed(turb_db *db, const turb_error *why) {
+  if (atomic_exchange(&db->log_failed, true))
+    return;
+  background_wake(db);
+  db_send_event(db, (turb_event){.kind = TURB_EVENT_READ_ONLY, .status = why ? why->status : TURB_IO, .text = why ? why->message : ""});
+}
+
+/* ---- waiting ---- */
+
+static void count_stall(turb_db *db, turb_collection *collection, uint64_t begin_ns) {
+  const uint64_t us = (clock_monotonic_ns() - begin_ns) / 1000;
+  atomic_fetch_add(&db->counters.stall_us, us);
+  atomic_fetch_add(&db->counters.stalls, 1);
+  db_send_event(db,
+                (turb_event){.kind = TURB_EVENT_STALL, .collection = collection->name, .value = us, .text = "writers waited for a flush"});
+}
+
+/* Without workers: goes on with a begun job or does the next. */
+static bool work_here(turb_db *db) {
+  bool more;
+  return turb_maintain(db, UINT32_MAX, &more, NULL) == TURB_OK && more;
+}
+
+turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err) {
+  turb_db *db = collection->db;
+  const uint64_t begin_ns = clock_monotonic_ns();
+  bool waited = false;
+  turb_status status = TURB_OK;
+  mutex_lock(&db->mutex);
+  while (background_sealed_count(collection) > sealed && status == TURB_OK) {
+    if (atomic_load(&db->log_failed)) {
+      status = status_set(err, TURB_READ_ONLY, "the log failed: the database takes no more writes");
+    } else if (db->paused || collection->failures > 3) {
+      status = status_copy(err, &db->pause_error);
+    } else if (!db->options.worker_threads) {
+      mutex_unlock(&db->mutex);
+      (void)work_here(db);
+      mutex_lock(&db->mutex);
+    } else {
+      waited = true;
+      (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
+    }
+  }
+  mutex_unlock(&db->mutex);
+  if (waited)
+    count_stall(db, collection, begin_ns);
+  return status;
+}
+
+turb_status background_free_memory(turb_db *db, bool *more, turb_error *err) {
+  *more = false;
+  turb_collection *flushed = NULL, *largest = NULL;
+  uint64_t largest_bytes = 0;
+  mutex_lock(&db->mutex);
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    if (atomic_load(&c->dropped) || !c->memtables)
+      continue;
+    if (background_sealed_count(c))
+      flushed = c;
+    const struct memtable *memtable = c->memtables->memtable;
+    if (!memtable_entries(memtable) || memtable_bytes(memtable) <= largest_bytes)
+      continue;
+    largest = c;
+    largest_bytes = memtable_bytes(memtable);
+  }
+  const uint32_t left = flushed ? background_sealed_count(flushed) - 1 : 0;
+  mutex_unlock(&db->mutex);
+  turb_status status = TURB_OK;
+  if (!flushed && largest) {
+    status = write_switch_memtable(largest, err);
+    flushed = largest;
+  }
+  if (!flushed || status != TURB_OK)
+    return status;
+  *more = true;
+  return background_wait_for_flush(flushed, left, err);
+}
+
+/* ---- the public calls ---- */
+
+turb_status turb_maintain(turb_db *db, uint32_t budget_ms, bool *more, turb_error *err) {
+  *more = false;
+  const uint64_t deadline_ns = budget_ms == UINT32_MAX ? UINT64_MAX : clock_monotonic_ns() + budget_ms * CLOCK_NS_PER_MS;
+  const turb_status writable = db_check_writable(db, err);
+  if (writable != TURB_OK)
+    return writable;
+  mutex_lock(&db->mutex);
+  while (db->maintaining)
+    cond_wait(&db->work_changed, &db->mutex);
+  db->maintaining = true;
+  for (bool first = true; first || clock_monotonic_ns() < deadline_ns; first = false) {
+    uint64_t when_ns;
+    struct job *job = db->maintained ? db->maintained : begin_job(db, &when_ns);
+    db->maintained = job;
+    if (!job)
+      break;
+    mutex_unlock(&db->mutex);
+    const bool done = job_step(job, deadline_ns);
+    if (done) {
+      mutex_lock(&db->mutex);
+      db->maintained = NULL;
+      mutex_unlock(&db->mutex);
+      end_job(job);
+      *more = true; /* something changed */
+    }
+    mutex_lock(&db->mutex);
+    if (budget_ms == UINT32_MAX && done)
+      break; /* one job: who waits looks whether it was enough */
+  }
+  uint64_t when_ns = UINT64_MAX;
+  bool due = db->maintained != NULL;
+  for (size_t i = 0; i < db->collection_count && !due; i++) {
+    turb_collection *c = db->collections[i];
+    due = !atomic_load(&c->dropped) && (background_sealed_count(c) || pick_merge(c).reason != POLICY_NOTHING);
+  }
+  (void)when_ns;
+  if (budget_ms != UINT32_MAX)
+    *more = due && !db->paused;
+  db->maintaining = false;
+  cond_broadcast(&db->work_changed);
+  mutex_unlock(&db->mutex);
+  relieve_logs(db);
+  return TURB_OK;
+}
+
+/* Whether a job runs or is due. Under db->mutex. */
+static bool is_busy(turb_db *db) {
+  if (!list_is_empty(&db->jobs))
+    return true;
+  if (db->options.read_only || atomic_load(&db->log_failed))
+    return false;
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    if (!atomic_load(&c->dropped) && (background_sealed_count(c) || pick_merge(c).reason != POLICY_NOTHING))
+      return true;
+  }
+  return false;
+}
+
+turb_status turb_wait_idle(turb_db *db, int timeout_ms, turb_error *err) {
+  const uint64_t deadline_ns = timeout_ms < 0 ? UINT64_MAX : clock_monotonic_ns() + (uint64_t)timeout_ms * CLOCK_NS_PER_MS;
+  turb_status status = TURB_OK;
+  mutex_lock(&db->mutex);
+  while (is_busy(db) && status == TURB_OK) {
+    if (clock_monotonic_ns() >= deadline_ns) {
+      status = status_set(err, TURB_TIMED_OUT, "background work goes on after %d ms", timeout_ms);
+    } else if (!db->options.worker_threads) {
+      mutex_unlock(&db->mutex);
+      const bool did = work_here(db);
+      mutex_lock(&db->mutex);
+      if (!did && is_busy(db))
+        (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + 10 * CLOCK_NS_PER_MS);
+    } else {
+      const uint64_t look_ns = clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10;
+      (void)cond_wait_until(&db->work_changed, &db->mutex, look_ns < deadline_ns ? look_ns : deadline_ns);
+    }
+  }
+  mutex_unlock(&db->mutex);
+  return status;
+}
+
+turb_status turb_cancel(turb_db *db, uint64_t job, turb_error *err) {
+  bool found = false;
+  mutex_lock(&db->mutex);
+  for (struct list *l = list_first(&db->jobs); l; l = list_next(&db->jobs, l)) {
+    struct job *running = LIST_ENTRY(l, struct job, link);
+    if (job ? running->id != job : running->kind != TURB_JOB_MERGE)
+      continue;
+    atomic_store(&running->progress.cancelled, true);
+    found = true;
+  }
+  mutex_unlock(&db->mutex);
+  return found || !job ? TURB_OK : status_set(err, TURB_NOT_FOUND, "no job %llu is running", (unsigned long long)job);
+}
+
+static turb_status flush_one(turb_collection *collection, turb_error *err) {
+  turb_status status = write_seal(collection, err);
+  return status == TURB_OK ? background_wait_for_flush(collection, 0, err) : status;
+}
+
+/* Calls `each` for one collection or all. */
+static turb_status for_each(turb_db *db, turb_collection *collection, turb_status (*each)(turb_collection *, turb_error *),
+                            turb_error *err) {
+  turb_status status = db_check_writable(db, err);
+  if (status != TURB_OK)
+    return status;
+  if (collection) {
+    status = db_check_readable(collection, err);
+    return status == TURB_OK ? each(collection, err) : status;
+  }
+  for (size_t i = 0; status == TURB_OK; i++) {
+    mutex_lock(&db->mutex);
+    collection = i < db->collection_count ? db->collections[i] : NULL;
+    mutex_unlock(&db->mutex);
+    if (!collection)
+      break;
+    if (!atomic_load(&collection->dropped))
+      status = each(collection, err);
+  }
+  return status;
+}
+
+turb_status turb_flush(turb_db *db, turb_collection *collection, turb_error *err) {
+  return for_each(db, collection, flush_one, err);
+}
+
+static turb_status compact_one(turb_collection *collection, turb_error *err) {
+  turb_db *db = collection->db;
+  turb_status status = flush_one(collection, err);
+  mutex_lock(&db->mutex);
+  while (status == TURB_OK && !atomic_load(&collection->dropped) && (collection->merging || collection->version->run_count > 1)) {
+    if (collection->merge_blocked) {
+      status = status_copy(err, &collection->merge_error);
+      break;
+    }
+    if (!collection->merging)
+      collection->merge_requested = true;
+    const uint64_t ended = collection->merges_ended;
+    if (!db->options.worker_threads) {
+      mutex_unlock(&db->mutex);
+      (void)work_here(db);
+      mutex_lock(&db->mutex);
+    } else {
+      cond_broadcast(&db->work_changed);
+      (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
+    }
+    if (db->paused)
+      status = status_copy(err, &db->pause_error);
+    else if (collection->merges_ended != ended && collection->merge_error.status != TURB_OK)
+      status = status_copy(err, &collection->merge_error);
+    else if (atomic_load(&db->log_failed))
+      status = status_set(err, TURB_READ_ONLY, "the log failed: the database takes no more writes");
+  }
+  collection->merge_requested = false;
+  mutex_unlock(&db->mutex);
+  return status;
+}
+
+turb_status turb_compact(turb_db *db, turb_collection *collection, turb_error *err) {
+  return for_each(db, collection, compact_one, err);
+}

@@ -1,0 +1,18 @@
+/* engine/options: the size-versioned option structs of the public header, checked. Pure functions. */
+#ifndef TURB_ENGINE_OPTIONS_H
+#define TURB_ENGINE_OPTIONS_H
+
+#include "base/status.h"
+
+struct db_options;
+
+/* Fills `known` (known_size bytes) from an options struct that begins with its own size (NULL: zeros). INVALID: a wrong size, or a non-zero tail that this version does
+ * not know; `what` names the struct. */
+TURB_MUST_CHECK turb_status options_read(const void *given, void *known, size_t known_size, const char *what, turb_error *err);
+/* Fills a caller's info struct (which begins with its own size) as far as it reaches. INVALID: a size that is too small or unset. */
+TURB_MUST_CHECK turb_status options_write(const void *full, size_t full_size, void *given, const char *what, turb_error *err);
+/* The options of turb_open, with defaults. INVALID names the option, its value and the bounds. */
+TURB_MUST_CHECK turb_status options_check(const turb_options *given, struct db_options *options, turb_allocator *allocator,
+                                          turb_error *err);
+
+#endif

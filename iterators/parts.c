@@ -1,0 +1,463 @@
+#include "iterators/parts.h"
+
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "sstable/stream.h"
+
+#define LOADS 16u
+#define HOLDS 96u
+#define AHEAD_FRAMES 8u
+#define SET_BYTES_MAX (4u << 20) /* a set pins no more than that, but for its first entry */
+
+/* A lane of rows, alive while its run stands on it or a set holds one of its pieces. */
+struct row_lane {
+  const turb_allocator *allocator;
+  struct lane *lane;
+  uint32_t references;
+  uint32_t handed_out;
+};
+
+struct held {
+  struct cache_pin pin;
+  struct table *table;   /* of the pin */
+  struct row_lane *lane; /* or a piece of it, named by pin.data */
+};
+
+struct run_rows { /* where a run stands */
+  const struct source *source;
+  struct held frame;
+  uint64_t first_row, end_row;
+  uint32_t rows_per_block, block_bytes, stride;
+  bool linear; /* row n of the frame is at n * stride */
+  uint32_t depth; /* frames to read ahead */
+  struct row_lane *lane; /* streaming: of `source` */
+};
+
+struct run_attributes {
+  const struct source *source;
+  struct held chunk;
+  uint64_t first, end; /* bytes of the attribute area */
+};
+
+struct pending {
+  struct load *load;
+  const struct source *source; /* NULL: idle */
+  enum unit_kind kind;
+  uint32_t ordinal;        /* frame or chunk; UINT32_MAX: one attribute by itself */
+  const struct slot *slot; /* of that attribute */
+};
+
+struct parts {
+  struct cursor_context *context;
+  struct parts_options options;
+  struct run_rows *rows;
+  struct run_attributes *attributes;
+  struct pending pending[LOADS];
+  struct held held[2][HOLDS];
+  uint32_t held_count[2];
+  uint32_t set;      /* which hold list the set being resolved has */
+  uint32_t at;       /* entries of it resolved so far */
+  uint64_t set_bytes;
+  bool resolving;
+  turb_error error;
+};
+
+/* ---- holding ---- */
+
+static void lane_drop(struct row_lane *lane) {
+  if (!lane || --lane->references) return;
+  lane_close(lane->lane);
+  mem_free(lane->allocator, lane, sizeof *lane);
+}
+
+static void held_release(struct held *held) {
+  if (held->lane) {
+    lane_release(held->lane->lane, held->pin.data);
+    held->lane->handed_out--;
+    lane_drop(held->lane);
+  } else if (held->pin.data) {
+    load_pin_release(held->table, &held->pin);
+  }
+  *held = (struct held){0};
+}
+
+static void release_set(struct parts *self, uint32_t set) {
+  for (uint32_t i = 0; i < self->held_count[set]; i++) held_release(&self->held[set][i]);
+  self->held_count[set] = 0;
+}
+
+static bool has_room(const struct parts *self) { return self->held_count[self->set] < HOLDS; }
+
+/* Takes over what the caller held. */
+static void hold(struct parts *self, struct held *held) {
+  if (!held->pin.data) return;
+  assert(has_room(self));
+  self->set_bytes += held->pin.size;
+  self->held[self->set][self->held_count[self->set]++] = *held;
+  *held = (struct held){0};
+}
+
+/* ---- loads ---- */
+
+static struct pending *find_pending(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal,
+                                    const struct slot *slot) {
+  for (uint32_t i = 0; i < LOADS; i++) {
+    struct pending *p = &self->pending[i];
+    if (p->source == source && p->kind == kind && p->ordinal == ordinal && p->slot == slot) return p;
+  }
+  return NULL;
+}
+
+static void pending_forget(struct pending *p) {
+  load_reset(p->load);
+  p->source = NULL;
+  p->slot = NULL;
+}
+
+/* An idle load; with `steal`, one that only reads ahead gives way. */
+static struct pending *take_pending(struct parts *self, bool steal) {
+  for (uint32_t i = 0; i < LOADS; i++)
+    if (!self->pending[i].source) return &self->pending[i];
+  if (!steal) return NULL;
+  pending_forget(&self->pending[0]);
+  return &self->pending[0];
+}
+
+static bool is_resident(const struct source *source, enum unit_kind kind, uint32_t ordinal) {
+  const struct cache_directory *directory = table_directory(source->table);
+  return atomic_load_explicit(&directory->frames[table_unit(source->table, kind, ordinal)], memory_order_relaxed) != 0;
+}
+
+static unsigned load_flags_of(const struct parts *self) { return self->context->fill_cache && !self->options.streaming ? LOAD_FILL_CACHE : 0; }
+
+/* Starts to read a unit unless it is resident or on its way. */
+static void read_ahead(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal) {
+  if (ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, NULL)) return;
+  if (is_resident(source, kind, ordinal)) return;
+  struct pending *p = take_pending(self, false);
+  if (!p) return;
+  p->source = source;
+  p->kind = kind;
+  p->ordinal = ordinal;
+  (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
+}
+
+/* Brings a unit: READY with a pin in *held. */
+static turb_state need_unit(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal, struct held *held) {
+  struct pending *p = find_pending(self, source, kind, ordinal, NULL);
+  if (!p) {
+    if (cache_pin(table_directory(source->table), table_unit(source->table, kind, ordinal), &held->pin)) {
+      held->table = source->table;
+      return TURB_READY;
+    }
+    p = take_pending(self, true);
+    p->source = source;
+    p->kind = kind;
+    p->ordinal = ordinal;
+    (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
+  }
+  const enum load_state state = load_state(p->load);
+  if (state == LOAD_WAITING) return TURB_PENDING;
+  turb_state result = TURB_READY;
+  if (state == LOAD_READY) {
+    const void *data;
+    load_take_pin(p->load, &held->pin, &data);
+    held->table = source->table;
+  } else {
+    status_clear(&self->error);
+    (void)load_error(p->load, &self->error);
+    result = TURB_FAILED;
+  }
+  pending_forget(p);
+  return result;
+}
+
+/* ---- rows, cached ---- */
+
+static const void *row_in_frame(const struct run_rows *run, uint64_t row) {
+  const uint32_t n = (uint32_t)(row - run->first_row);
+  const uint8_t *data = run->frame.pin.data;
+  if (run->linear) return data + (size_t)n * run->stride;
+  return data + (size_t)(n / run->rows_per_block) * run->block_bytes + (size_t)(n % run->rows_per_block) * run->stride;
+}
+
+static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, const void **row) {
+  const struct source *source = ref->source;
+  struct run_rows *run = &self->rows[source->run];
+  const uint64_t number = slot_row(ref->slot);
+  if (run->source != source || number < run->first_row || number >= run->end_row) {
+    if (!has_room(self)) return TURB_YIELD;
+    uint32_t frame, offset;
+    table_locate_row(source->table, number, &frame, &offset);
+    struct held arrived = {0};
+    const turb_state state = need_unit(self, source, UNIT_ROWS, frame, &arrived);
+    if (state != TURB_READY) {
+      if (state == TURB_PENDING && run->source == source) {
+        run->depth = run->depth ? (run->depth * 2 < AHEAD_FRAMES ? run->depth * 2 : AHEAD_FRAMES) : 1;
+        for (uint32_t i = 1; i <= run->depth; i++) read_ahead(self, source, UNIT_ROWS, frame + i);
+      }
+      return state;
+    }
+    hold(self, &run->frame);
+    const struct table_shape *shape = table_get_shape(source->table);
+    uint32_t count;
+    if (run->source != source) run->depth = 0;
+    run->source = source;
+    run->frame = arrived;
+    table_frame_rows(source->table, frame, &run->first_row, &count);
+    run->end_row = run->first_row + count;
+    run->stride = shape->stride;
+    run->rows_per_block = shape->rows_per_block;
+    run->block_bytes = shape->block_bytes;
+    run->linear = shape->stride * shape->rows_per_block == shape->block_bytes;
+  }
+  *row = row_in_frame(run, number);
+  return TURB_READY;
+}
+
+/* ---- rows, streaming ---- */
+
+static turb_state open_lane(struct parts *self, struct run_rows *run, const struct source *source, uint64_t first_row) {
+  struct row_lane *lane = mem_alloc_zeroed(self->context->allocator, sizeof *lane);
+  if (!lane) {
+    (void)status_set(&self->error, TURB_NO_MEMORY, "no memory for a streaming cursor");
+    return TURB_FAILED;
+  }
+  lane->allocator = self->context->allocator;
+  lane->references = 1;
+  const struct lane_options options = {
+      .kind = EXTENT_ROWS,
+      .first_ordinal = first_row,
+      .last_ordinal = table_get_record(source->table)->puts,
+      .piece_bytes = self->context->stream_piece_bytes,
+      .depth = 4,
+      .use = BUDGET_CURSOR,
+  };
+  if (lane_open(source->table, self->context->reads, &options, &lane->lane, &self->error) != TURB_OK) {
+    mem_free(self->context->allocator, lane, sizeof *lane);
+    return TURB_FAILED;
+  }
+  lane_drop(run->lane);
+  run->lane = lane;
+  run->source = source;
+  const struct table_shape *shape = table_get_shape(source->table);
+  run->stride = shape->stride;
+  run->rows_per_block = shape->rows_per_block;
+  run->block_bytes = shape->block_bytes;
+  run->linear = shape->stride * shape->rows_per_block == shape->block_bytes;
+  run->first_row = run->end_row = first_row;
+  return TURB_READY;
+}
+
+static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref, const void **row) {
+  const struct source *source = ref->source;
+  struct run_rows *run = &self->rows[source->run];
+  const uint64_t number = slot_row(ref->slot);
+  status_clear(&self->error);
+  if (!run->lane || run->source != source || number < run->first_row) {
+    if (!has_room(self)) return TURB_YIELD;
+    hold(self, &run->frame);
+    if (open_lane(self, run, source, number) != TURB_READY) return TURB_FAILED;
+  }
+  while (number >= run->end_row) {
+    if (!has_room(self) || run->lane->handed_out == lane_depth(run->lane->lane)) return TURB_YIELD;
+    struct piece piece;
+    bool at_end = false;
+    const enum load_state state = lane_piece(run->lane->lane, &piece, &at_end);
+    if (state == LOAD_FAILED) {
+      (void)lane_error(run->lane->lane, &self->error);
+      return TURB_FAILED;
+    }
+    if (at_end) {
+      (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), UINT64_MAX,
+                            "a slot names row %llu, beyond the table's rows", (unsigned long long)number);
+      return TURB_FAILED;
+    }
+    if (state == LOAD_WAITING) return TURB_PENDING;
+    hold(self, &run->frame);
+    run->lane->references++;
+    run->lane->handed_out++;
+    run->frame = (struct held){.pin = {.data = piece.data, .size = piece.size}, .lane = run->lane};
+    run->first_row = piece.first_ordinal;
+    run->end_row = piece.first_ordinal + piece.count;
+  }
+  *row = row_in_frame(run, number);
+  if (hash64(*row, self->options.row_bytes, 0) != ref->slot->row_hash) {
+    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), UINT64_MAX, "row %llu does not match its hash",
+                          (unsigned long long)number);
+    return TURB_FAILED;
+  }
+  return TURB_READY;
+}
+
+/* ---- attributes ---- */
+
+/* One that does not lie within one chunk comes by itself. */
+static turb_state single_attribute(struct parts *self, const struct cursor_ref *ref, const void **attributes) {
+  if (!has_room(self)) return TURB_YIELD;
+  struct pending *p = find_pending(self, ref->source, UNIT_ATTRIBUTES, UINT32_MAX, ref->slot);
+  if (!p) {
+    p = take_pending(self, true);
+    p->source = ref->source;
+    p->kind = UNIT_ATTRIBUTES;
+    p->ordinal = UINT32_MAX;
+    p->slot = ref->slot;
+    (void)load_attribute(p->load, ref->source->table, slot_attribute_offset(ref->slot), slot_attribute_size(ref->slot),
+                         ref->slot->attribute_hash, load_flags_of(self));
+  }
+  const enum load_state state = load_state(p->load);
+  if (state == LOAD_WAITING) return TURB_PENDING;
+  turb_state result = TURB_READY;
+  if (state == LOAD_READY) {
+    struct held held = {.table = ref->source->table};
+    load_take_pin(p->load, &held.pin, attributes);
+    hold(self, &held);
+  } else {
+    status_clear(&self->error);
+    (void)load_error(p->load, &self->error);
+    result = TURB_FAILED;
+  }
+  pending_forget(p);
+  return result;
+}
+
+static turb_state table_attributes(struct parts *self, const struct cursor_ref *ref, const void **attributes) {
+  const struct source *source = ref->source;
+  struct run_attributes *run = &self->attributes[source->run];
+  const uint64_t offset = slot_attribute_offset(ref->slot);
+  const uint32_t size = slot_attribute_size(ref->slot);
+  if (run->source != source || offset < run->first || offset + size > run->end) {
+    uint32_t chunk, within, chunk_bytes;
+    if (!table_locate_attribute(source->table, offset, size, &chunk, &within, &chunk_bytes)) return single_attribute(self, ref, attributes);
+    if (!has_room(self)) return TURB_YIELD;
+    struct held arrived = {0};
+    const turb_state state = need_unit(self, source, UNIT_ATTRIBUTES, chunk, &arrived);
+    if (state != TURB_READY) {
+      if (state == TURB_PENDING && run->source == source) read_ahead(self, source, UNIT_ATTRIBUTES, chunk + 1);
+      return state;
+    }
+    hold(self, &run->chunk);
+    run->source = source;
+    run->chunk = arrived;
+    run->first = offset - within;
+    run->end = run->first + chunk_bytes;
+  }
+  *attributes = (const uint8_t *)run->chunk.pin.data + (offset - run->first);
+  return TURB_READY;
+}
+
+/* ---- sets ---- */
+
+static turb_state resolve_one(struct parts *self, const struct cursor_ref *ref, struct entry_parts *out) {
+  const uint32_t size = slot_attribute_size(ref->slot);
+  const bool rows = self->options.which & TURB_VECTOR && slot_kind(ref->slot) == SLOT_PUT;
+  const bool attributes = self->options.which & TURB_ATTRIBUTES && size;
+  *out = (struct entry_parts){.attribute_size = attributes ? size : 0};
+  if (ref->source->memtable) {
+    if (rows) out->vector = memtable_row(ref->source->memtable, slot_row(ref->slot));
+    if (attributes) out->attributes = memtable_attributes(ref->source->memtable, ref->slot);
+    return TURB_READY;
+  }
+  turb_state row_state = TURB_READY, attribute_state = TURB_READY;
+  if (rows) row_state = self->options.streaming ? streamed_row(self, ref, &out->vector) : cached_row(self, ref, &out->vector);
+  if (row_state == TURB_FAILED) return TURB_FAILED;
+  if (attributes) attribute_state = table_attributes(self, ref, &out->attributes); /* goes out with the row's read */
+  return row_state != TURB_READY ? row_state : attribute_state;
+}
+
+/* Reads ahead for entries behind one that waits. */
+static void read_ahead_for(struct parts *self, const struct cursor_ref *ref) {
+  if (ref->source->memtable) return;
+  uint32_t ordinal, within, bytes;
+  if (self->options.which & TURB_VECTOR && slot_kind(ref->slot) == SLOT_PUT && !self->options.streaming) {
+    table_locate_row(ref->source->table, slot_row(ref->slot), &ordinal, &within);
+    read_ahead(self, ref->source, UNIT_ROWS, ordinal);
+  }
+  const uint32_t size = slot_attribute_size(ref->slot);
+  if (self->options.which & TURB_ATTRIBUTES && size &&
+      table_locate_attribute(ref->source->table, slot_attribute_offset(ref->slot), size, &ordinal, &within, &bytes))
+    read_ahead(self, ref->source, UNIT_ATTRIBUTES, ordinal);
+}
+
+void parts_begin(struct parts *self) {
+  if (self->resolving)
+    release_set(self, self->set); /* dropped half way; the set before stays */
+  else
+    self->set ^= 1;
+  self->resolving = true;
+  self->at = 0;
+  self->set_bytes = 0;
+}
+
+turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint32_t count, bool backward, struct entry_parts *out,
+                         uint32_t *resolved) {
+  turb_state state = TURB_READY;
+  while (self->at < count && (!self->at || self->set_bytes < SET_BYTES_MAX)) {
+    const uint32_t i = backward ? count - 1 - self->at : self->at;
+    state = resolve_one(self, &refs[i], &out[i]);
+    if (state != TURB_READY) break;
+    self->at++;
+  }
+  *resolved = self->at;
+  if (state == TURB_PENDING)
+    for (uint32_t j = self->at + 1; j < count; j++) read_ahead_for(self, &refs[backward ? count - 1 - j : j]);
+  if (state == TURB_FAILED && !self->at) return TURB_FAILED;
+  if (!self->at) return state;
+  release_set(self, self->set ^ 1);
+  self->resolving = false;
+  return TURB_READY;
+}
+
+void parts_reset(struct parts *self) {
+  for (uint32_t i = 0; i < self->options.run_count; i++) {
+    struct run_rows *run = &self->rows[i];
+    run->depth = 0;
+    if (!self->options.streaming) continue;
+    lane_drop(run->lane); /* the piece keeps its lane */
+    run->lane = NULL;
+  }
+}
+
+turb_status parts_error(const struct parts *self, turb_error *err) { return status_copy(err, &self->error); }
+
+/* ---- life ---- */
+
+turb_status parts_open(struct cursor_context *context, const struct parts_options *options, struct parts **parts, turb_error *err) {
+  *parts = NULL;
+  struct parts *self = mem_alloc_zeroed(context->allocator, sizeof *self);
+  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
+  self->context = context;
+  self->options = *options;
+  turb_status status = TURB_OK;
+  self->rows = mem_alloc_array(context->allocator, options->run_count, sizeof *self->rows);
+  self->attributes = mem_alloc_array(context->allocator, options->run_count, sizeof *self->attributes);
+  if (!self->rows || !self->attributes) status = status_set(err, TURB_NO_MEMORY, "no memory for a cursor over %u runs", options->run_count);
+  for (uint32_t i = 0; i < LOADS && status == TURB_OK; i++)
+    status = load_create(context->reads, context->allocator, &self->pending[i].load, err);
+  if (status != TURB_OK) {
+    parts_close(self);
+    return status;
+  }
+  *parts = self;
+  return TURB_OK;
+}
+
+void parts_close(struct parts *self) {
+  if (!self) return;
+  const turb_allocator *allocator = self->context->allocator;
+  for (uint32_t i = 0; i < LOADS; i++) load_destroy(self->pending[i].load);
+  release_set(self, 0);
+  release_set(self, 1);
+  for (uint32_t i = 0; i < self->options.run_count; i++) {
+    if (self->rows) {
+      held_release(&self->rows[i].frame);
+      lane_drop(self->rows[i].lane);
+    }
+    if (self->attributes) held_release(&self->attributes[i].chunk);
+  }
+  mem_free(allocator, self->rows, self->options.run_count * sizeof *self->rows);
+  mem_free(allocator, self->attributes, self->options.run_count * sizeof *self->attributes);
+  mem_free(allocator, self, sizeof *self);
+}

@@ -1,0 +1,496 @@
+/* iterators/table_cursor: over one table, page by page.
+ *
+ * A move beyond the window walks a small state machine: the index page, then the key page, then the place in it.
+ *
+ *   move            goal                                       place in the key page
+ *   FIRST           index page 0, slot 0                       slot 0
+ *   LAST            last index page, last slot                 last slot
+ *   NEXT_PAGE       the index slot after the current           slot 0
+ *   PREVIOUS_PAGE   the one before                             last slot
+ *   SEEK            first separator >= key                     first slot not before the target, else NEXT_PAGE
+ *   SEEK_BEFORE     the same                                   the slot before that, else PREVIOUS_PAGE
+ *
+ * A streaming cursor takes its key pages from a key_lane after FIRST and SEEK; a backward move leaves the lane for good (until the next FIRST or SEEK).
+ *
+ * Invariants
+ *  1. head.window is referenced once by the cursor; it is let go only when the next page is in place (the old entry stays readable while PENDING).
+ *  2. index_load holds the index page `index_loaded`; (index_page, index_slot) is the goal, or the current place when READY in page mode.
+ */
+#include <assert.h>
+
+#include "iterators/cursor_parts.h"
+#include "iterators/key_lane.h"
+
+#define WINDOWS 8u    /* one current, one of the old entry, the rest for batches */
+#define AHEAD 8u      /* loads of key pages in flight */
+#define SLOT_FIND UINT16_MAX
+#define SLOT_LAST (UINT16_MAX - 1)
+#define NO_PAGE UINT32_MAX
+
+enum move { MOVE_NONE, MOVE_FIRST, MOVE_LAST, MOVE_NEXT_PAGE, MOVE_PREVIOUS_PAGE, MOVE_SEEK, MOVE_SEEK_BEFORE };
+
+struct ahead {
+  struct load *load;
+  uint32_t ordinal; /* key unit, NO_PAGE: idle */
+};
+
+struct table_cursor {
+  struct cursor head;
+  struct table *table;
+  bool streams;          /* was opened so */
+  enum move move;        /* under way while PENDING or YIELD */
+  turb_bytes key;        /* of SEEK and SEEK_BEFORE; the caller's */
+  uint64_t sequence;
+  uint32_t index_page;
+  uint16_t index_slot;
+  uint32_t index_loaded; /* NO_PAGE: none */
+  struct load *index_load;
+  struct ahead ahead[AHEAD];
+  uint32_t depth;        /* pages to read ahead; grows with misses in a row */
+  struct key_lane *lane;
+  struct window windows[WINDOWS];
+  turb_error error;
+};
+
+static void window_unused(struct window *window) { load_pin_release(window->owner, &window->pin); }
+
+static struct window *free_window(struct table_cursor *self) {
+  for (uint32_t i = 0; i < WINDOWS; i++)
+    if (!self->windows[i].references) return &self->windows[i];
+  return NULL;
+}
+
+/* ---- outcomes of a move ---- */
+
+static turb_state fail(struct table_cursor *self) {
+  self->move = MOVE_NONE;
+  return self->head.state = TURB_FAILED;
+}
+
+static void let_go(struct table_cursor *self) {
+  window_release(self->head.window);
+  self->head.window = NULL;
+  self->head.slot = self->head.window_begin = self->head.window_end = NULL;
+}
+
+static turb_state end(struct table_cursor *self) {
+  let_go(self);
+  self->move = MOVE_NONE;
+  return self->head.state = TURB_END;
+}
+
+static turb_state wait_for(struct table_cursor *self, turb_state state) { return self->head.state = state; }
+
+/* The page is the current window from now on; `window` comes with a reference. */
+static turb_state arrive(struct table_cursor *self, const struct slot_page *page, struct window *window, uint16_t slot) {
+  let_go(self);
+  struct cursor *c = &self->head;
+  c->window = window;
+  c->window_begin = slot_at(page, 0);
+  c->window_end = slot_at(page, page->slot_count);
+  c->slot = slot_at(page, slot);
+  self->move = MOVE_NONE;
+  return c->state = TURB_READY;
+}
+
+/* ---- page mode ---- */
+
+/* Brings index page self->index_page. */
+static turb_state need_index(struct table_cursor *self) {
+  if (self->index_loaded == self->index_page) return TURB_READY;
+  if (self->index_loaded != NO_PAGE || load_state(self->index_load) == LOAD_IDLE) {
+    load_reset(self->index_load);
+    self->index_loaded = NO_PAGE;
+    (void)load_unit(self->index_load, self->table, UNIT_INDEX, self->index_page, LOAD_FILL_CACHE);
+  }
+  switch (load_state(self->index_load)) {
+    case LOAD_READY: self->index_loaded = self->index_page; return TURB_READY;
+    case LOAD_WAITING: return TURB_PENDING;
+    case LOAD_FAILED:
+      (void)load_error(self->index_load, &self->error);
+      load_reset(self->index_load);
+      return TURB_FAILED;
+    case LOAD_IDLE: break;
+  }
+  assert(false);
+  return TURB_FAILED;
+}
+
+static const struct slot_page *index_page(const struct table_cursor *self) { return load_data(self->index_load, NULL); }
+
+static struct ahead *find_ahead(struct table_cursor *self, uint32_t ordinal) {
+  for (uint32_t i = 0; i < AHEAD; i++)
+    if (self->ahead[i].ordinal == ordinal) return &self->ahead[i];
+  return NULL;
+}
+
+/* An idle load, or with `steal` one whose page nobody waits for. */
+static struct ahead *free_ahead(struct table_cursor *self, bool steal) {
+  struct ahead *a = find_ahead(self, NO_PAGE);
+  if (a || !steal) return a;
+  a = &self->ahead[0];
+  load_reset(a->load);
+  a->ordinal = NO_PAGE;
+  return a;
+}
+
+static void drop_ahead(struct table_cursor *self) {
+  for (uint32_t i = 0; i < AHEAD; i++) {
+    if (self->ahead[i].ordinal == NO_PAGE) continue;
+    load_reset(self->ahead[i].load);
+    self->ahead[i].ordinal = NO_PAGE;
+  }
+}
+
+static unsigned key_load_flags(const struct table_cursor *self, const struct index_slot *slot) {
+  return (self->head.context->fill_cache ? LOAD_FILL_CACHE : 0u) | (slot->units == 2 ? LOAD_TWO_UNITS : 0u);
+}
+
+/* Starts reads of the pages that follow index slot `from` in this index page. */
+static void read_ahead(struct table_cursor *self, const struct slot_page *index, uint16_t from) {
+  struct cache_directory *directory = table_directory(self->table);
+  for (uint32_t i = 1; i <= self->depth && from + i < index->slot_count; i++) {
+    const uint32_t ordinal = table_key_ordinal(self->table, index_slot_at(index, from + i)->page);
+    if (ordinal == UINT32_MAX || find_ahead(self, ordinal)) continue;
+    const uint32_t unit = table_unit(self->table, UNIT_KEYS, ordinal);
+    if (atomic_load_explicit(&directory->frames[unit], memory_order_relaxed)) continue;
+    struct ahead *a = free_ahead(self, false);
+    if (!a) return;
+    a->ordinal = ordinal;
+    (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index, from + i)));
+  }
+}
+
+/* Brings the key page at index slot `slot` into *pin. */
+static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cache_pin *pin) {
+  const uint32_t file_page = index_slot_at(index_page(self), slot)->page;
+  const uint32_t ordinal = table_key_ordinal(self->table, file_page);
+  if (ordinal == UINT32_MAX) {
+    status_clear(&self->error);
+    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(self->table)), (uint64_t)file_page * SLOT_PAGE_BYTES,
+                          "the page index names a page outside the key area");
+    return TURB_FAILED;
+  }
+  struct ahead *a = find_ahead(self, ordinal);
+  if (!a) {
+    if (cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin)) return TURB_READY;
+    self->depth = self->depth ? (self->depth * 2 < AHEAD ? self->depth * 2 : AHEAD - 1) : (self->move == MOVE_NEXT_PAGE);
+    a = free_ahead(self, true);
+    a->ordinal = ordinal;
+    (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index_page(self), slot)));
+    read_ahead(self, index_page(self), slot);
+  }
+  const enum load_state state = load_state(a->load);
+  if (state == LOAD_WAITING) return TURB_PENDING;
+  turb_state result = TURB_READY;
+  if (state == LOAD_READY) {
+    const void *data;
+    load_take_pin(a->load, pin, &data);
+  } else {
+    status_clear(&self->error);
+    (void)load_error(a->load, &self->error);
+    result = TURB_FAILED;
+  }
+  load_reset(a->load);
+  a->ordinal = NO_PAGE;
+  if (result == TURB_READY && self->depth) read_ahead(self, index_page(self), slot);
+  return result;
+}
+
+/* The goal moves one key page on or back; false at the table's end. */
+static bool step_page(struct table_cursor *self, bool backward) {
+  if (backward) {
+    if (self->index_slot) {
+      self->index_slot--;
+      return true;
+    }
+    if (!self->index_page) return false;
+    self->index_page--;
+    self->index_slot = SLOT_LAST;
+    return true;
+  }
+  if (self->index_loaded == self->index_page && self->index_slot + 1 < index_page(self)->slot_count) {
+    self->index_slot++;
+    return true;
+  }
+  if (self->index_page + 1 >= table_index_page_count(self->table)) return false;
+  self->index_page++;
+  self->index_slot = 0;
+  return true;
+}
+
+/* The place in a key page that has arrived; false: not in this page, and the goal was moved (or `*at_end` set). */
+static bool place_in_page(struct table_cursor *self, const struct slot_page *page, uint16_t *slot, bool *at_end) {
+  *at_end = false;
+  switch (self->move) {
+    case MOVE_FIRST:
+    case MOVE_NEXT_PAGE: *slot = 0; return true;
+    case MOVE_LAST:
+    case MOVE_PREVIOUS_PAGE: *slot = (uint16_t)(page->slot_count - 1); return true;
+    case MOVE_SEEK:
+      *slot = slot_page_lower_bound(page, self->key, self->sequence);
+      if (*slot < page->slot_count) return true;
+      *at_end = !step_page(self, false); /* still SEEK: versions of one key may fill several pages */
+      return false;
+    case MOVE_SEEK_BEFORE:
+      *slot = slot_page_lower_bound(page, self->key, self->sequence);
+      if (*slot == page->slot_count && step_page(self, false)) return false;
+      if (*slot > 0) {
+        --*slot;
+        return true;
+      }
+      self->move = MOVE_PREVIOUS_PAGE;
+      *at_end = !step_page(self, true);
+      return false;
+    case MOVE_NONE: break;
+  }
+  assert(false);
+  return false;
+}
+
+/* Goes on with the move until it is done or must wait. */
+static turb_state run_pages(struct table_cursor *self) {
+  for (;;) {
+    turb_state state = need_index(self);
+    if (state != TURB_READY) return state == TURB_FAILED ? fail(self) : wait_for(self, state);
+    const struct slot_page *index = index_page(self);
+    if (self->index_slot == SLOT_LAST) self->index_slot = (uint16_t)(index->slot_count - 1);
+    if (self->index_slot == SLOT_FIND) self->index_slot = index_page_find(index, self->key);
+    if (self->index_slot >= index->slot_count) { /* cannot be by the top index; a table that says otherwise is damaged */
+      status_clear(&self->error);
+      (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(self->table)), UINT64_MAX,
+                            "index page %u contradicts the top index", self->index_page);
+      return fail(self);
+    }
+    struct window *window = free_window(self);
+    if (!window) return wait_for(self, TURB_YIELD);
+    struct cache_pin pin = {0};
+    state = need_keys(self, self->index_slot, &pin);
+    if (state != TURB_READY) return state == TURB_FAILED ? fail(self) : wait_for(self, state);
+    uint16_t slot;
+    bool at_end;
+    const struct slot_page *page = pin.data;
+    if (place_in_page(self, page, &slot, &at_end)) {
+      *window = (struct window){.references = 1, .release = window_unused, .pin = pin, .owner = self->table};
+      return arrive(self, page, window, slot);
+    }
+    load_pin_release(self->table, &pin);
+    if (at_end) return end(self);
+  }
+}
+
+/* ---- streaming ---- */
+
+static turb_state run_lane(struct table_cursor *self) {
+  for (;;) {
+    const struct slot_page *page;
+    struct window *window;
+    const turb_state state = key_lane_next(self->lane, &page, &window);
+    if (state == TURB_END) return end(self);
+    if (state == TURB_FAILED) {
+      status_clear(&self->error);
+      (void)key_lane_error(self->lane, &self->error);
+      return fail(self);
+    }
+    if (state != TURB_READY) return wait_for(self, state);
+    const uint16_t slot = self->move == MOVE_SEEK ? slot_page_lower_bound(page, self->key, self->sequence) : 0;
+    if (slot < page->slot_count) return arrive(self, page, window, slot);
+    window_release(window);
+  }
+}
+
+/* Leaves a lane: its pieces that are held live on by themselves. */
+static void leave_lane(struct table_cursor *self) {
+  key_lane_close(self->lane);
+  self->lane = NULL;
+}
+
+/* Opens the lane at the goal; for SEEK the index page is needed first. */
+static turb_state enter_lane(struct table_cursor *self) {
+  uint32_t unit = 0;
+  if (self->move == MOVE_SEEK) {
+    const turb_state state = need_index(self);
+    if (state != TURB_READY) return state == TURB_FAILED ? fail(self) : wait_for(self, state);
+    const uint16_t slot = index_page_find(index_page(self), self->key);
+    if (slot < index_page(self)->slot_count) unit = table_key_ordinal(self->table, index_slot_at(index_page(self), slot)->page);
+    if (slot >= index_page(self)->slot_count || unit == UINT32_MAX) return run_pages(self); /* which reports the damage */
+  }
+  status_clear(&self->error);
+  if (key_lane_open(self->head.context, self->table, unit, &self->lane, &self->error) != TURB_OK) return fail(self);
+  return run_lane(self);
+}
+
+/* ---- operations ---- */
+
+static turb_state go_on(struct table_cursor *self) {
+  if (self->lane) return run_lane(self);
+  if (self->streams && (self->move == MOVE_FIRST || self->move == MOVE_SEEK)) return enter_lane(self);
+  return run_pages(self);
+}
+
+static turb_state begin(struct table_cursor *self, enum move move, uint32_t page, uint16_t slot) {
+  const bool seek = move != MOVE_NEXT_PAGE && move != MOVE_PREVIOUS_PAGE;
+  if (seek) {
+    leave_lane(self);
+    self->depth = 0;
+    drop_ahead(self);
+    if (load_state(self->index_load) != LOAD_READY || self->index_loaded == NO_PAGE) {
+      load_reset(self->index_load);
+      self->index_loaded = NO_PAGE;
+    }
+  }
+  status_clear(&self->error);
+  self->head.placed = true;
+  self->move = move;
+  self->index_page = page;
+  self->index_slot = slot;
+  if (page >= table_index_page_count(self->table)) return end(self);
+  return go_on(self);
+}
+
+static turb_state table_advance(struct cursor *cursor) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) return go_on(self);
+  if (cursor->state != TURB_READY) return cursor->state;
+  if (self->lane) {
+    self->move = MOVE_NEXT_PAGE;
+    return run_lane(self);
+  }
+  if (!step_page(self, false)) return end(self);
+  return begin(self, MOVE_NEXT_PAGE, self->index_page, self->index_slot);
+}
+
+static turb_state table_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  self->key = key;
+  self->sequence = sequence;
+  return begin(self, MOVE_SEEK, table_find_index_page(self->table, key), SLOT_FIND);
+}
+
+static turb_state table_first_entry(struct cursor *cursor) { return begin((struct table_cursor *)cursor, MOVE_FIRST, 0, 0); }
+
+static turb_state table_last_entry(struct cursor *cursor) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  const uint32_t pages = table_index_page_count(self->table);
+  return begin(self, MOVE_LAST, pages ? pages - 1 : 0, SLOT_LAST);
+}
+
+static turb_state table_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  const uint32_t page = table_find_index_page(self->table, key);
+  if (page >= table_index_page_count(self->table)) return table_last_entry(cursor);
+  self->key = key;
+  self->sequence = sequence;
+  return begin(self, MOVE_SEEK_BEFORE, page, SLOT_FIND);
+}
+
+static turb_state table_retreat(struct cursor *cursor) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) return go_on(self);
+  if (cursor->state != TURB_READY) return cursor->state;
+  if (self->lane) /* the place in the page index is not known: the current entry, which stays readable, is the target */
+    return table_seek_before(cursor, slot_key_bytes(cursor->slot), slot_sequence(cursor->slot));
+  if (!step_page(self, true)) return end(self);
+  return begin(self, MOVE_PREVIOUS_PAGE, self->index_page, self->index_slot);
+}
+
+static turb_state table_resume(struct cursor *cursor) { return go_on((struct table_cursor *)cursor); }
+
+/* Moves beyond the window on behalf of a batch, which keeps the page that is left. */
+static bool batch_leaves_window(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
+  if (!cursor_batch_hold(batch, cursor->window)) return false;
+  const turb_state state = backward ? table_retreat(cursor) : table_advance(cursor);
+  return state == TURB_READY;
+}
+
+static turb_state table_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) (void)go_on((struct table_cursor *)cursor);
+  while (cursor->state == TURB_READY && batch->count < batch->capacity) {
+    const uint32_t room = batch->capacity - batch->count;
+    const size_t left = backward ? (size_t)(cursor->slot - cursor->window_begin) + 1 : (size_t)(cursor->window_end - cursor->slot);
+    const uint32_t n = left < room ? (uint32_t)left : room;
+    if (n == left && batch->held_count == batch->held_capacity) break;
+    struct cursor_ref *refs = batch->refs + batch->count;
+    for (uint32_t i = 0; i < n; i++) refs[i] = (struct cursor_ref){backward ? cursor->slot - i : cursor->slot + i, cursor->source};
+    batch->count += n;
+    if (n < left) {
+      cursor->slot += backward ? -(ptrdiff_t)n : (ptrdiff_t)n;
+      break;
+    }
+    if (!batch_leaves_window(cursor, batch, backward)) break;
+  }
+  return cursor->state;
+}
+
+static struct window *table_window_of(const struct cursor *cursor, const struct slot *slot) {
+  return window_covers(cursor->window, slot) ? cursor->window : NULL;
+}
+
+static turb_status table_error(const struct cursor *cursor, turb_error *err) {
+  const struct table_cursor *self = (const struct table_cursor *)cursor;
+  if (cursor->state == TURB_FAILED && self->error.status != TURB_OK) return status_copy(err, &self->error);
+  return cursor_error_unless_failed(cursor, err);
+}
+
+static void table_close(struct cursor *cursor) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  let_go(self);
+  leave_lane(self);
+  load_destroy(self->index_load);
+  for (uint32_t i = 0; i < AHEAD; i++) load_destroy(self->ahead[i].load);
+  mem_free(cursor->context->allocator, self, sizeof *self);
+}
+
+static const struct cursor_ops table_cursor_ops = {
+    .name = "table",
+    .advance = table_advance,
+    .retreat = table_retreat,
+    .seek = table_seek,
+    .seek_before = table_seek_before,
+    .first = table_first_entry,
+    .last = table_last_entry,
+    .resume = table_resume,
+    .batch = table_batch,
+    .window_of = table_window_of,
+    .error = table_error,
+    .close = table_close,
+};
+
+turb_status table_cursor_open(struct cursor_context *context, const struct source *source, bool streaming, struct cursor **cursor,
+                              turb_error *err) {
+  *cursor = NULL;
+  struct table_cursor *self = mem_alloc_zeroed(context->allocator, sizeof *self);
+  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
+  cursor_init(&self->head, &table_cursor_ops, context);
+  self->streams = streaming;
+  self->index_loaded = NO_PAGE;
+  turb_status status = load_create(context->reads, context->allocator, &self->index_load, err);
+  for (uint32_t i = 0; i < AHEAD; i++) {
+    self->ahead[i].ordinal = NO_PAGE;
+    if (status == TURB_OK) status = load_create(context->reads, context->allocator, &self->ahead[i].load, err);
+  }
+  if (status != TURB_OK) {
+    table_close(&self->head);
+    return status;
+  }
+  table_cursor_retarget(&self->head, source);
+  *cursor = &self->head;
+  return TURB_OK;
+}
+
+void table_cursor_retarget(struct cursor *cursor, const struct source *source) {
+  struct table_cursor *self = (struct table_cursor *)cursor;
+  let_go(self);
+  leave_lane(self);
+  drop_ahead(self);
+  load_reset(self->index_load);
+  self->index_loaded = NO_PAGE;
+  self->index_page = 0;
+  self->index_slot = 0;
+  self->depth = 0;
+  self->move = MOVE_NONE;
+  self->table = source->table;
+  cursor->source = source;
+  cursor->state = TURB_FAILED;
+  cursor->placed = false;
+}
