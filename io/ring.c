@@ -20,7 +20,8 @@
  *  2. in_flight = operations that are QUEUED, SUBMITTED or ready. complete() is called from io_ring_poll and what calls it alone, once per operation,
  *     and the ring does not touch the operation afterwards.
  *  3. A request is in exactly one of these places: unused, the carrier (in_carrier), ring->again, or at rest (held, or waiting for pieces).
- *  4. While an operation is SUBMITTED op->slot is its first request's number, or READY_SLOT once it is ready. While QUEUED it is 1 when the next in the queue is
+ *  4. A follower ends after what it follows.
+ *  5. While an operation is SUBMITTED op->slot is its first request's number, or READY_SLOT once it is ready. While QUEUED it is 1 when the next in the queue is
  *     linked to it, else 0.
  * Threads: one at a time, as in io.h.
  */
@@ -172,6 +173,7 @@ static void op_end(struct io_ring *ring, struct io_request *first, int os_error)
   for (;;) {
     struct io_op *op = first->op;
     struct io_op *follower = op->next;
+    assert(first->link != IO_LINK_WAITING);
     count_op(ring, op);
     if (op->file != NULL && op->kind != IO_OPEN && op->kind != IO_UNLINK) {
       io_file_release(op->file);
@@ -315,17 +317,16 @@ void io_ring_finish(struct io_ring *ring, struct io_request *request, int64_t re
     }
     result = first->cancelled ? -ECANCELED : result;
   }
-  if (result == -ECANCELED && !first->cancelled) {
-    /* The carrier broke the chain. Whether that stands is for what went before to say. */
-    if (first->link == IO_LINK_WAITING) {
-      first->held = true;
-      return;
-    }
-    if (first->link == IO_LINK_CLEAR) {
-      first->link = IO_LINK_NONE; /* it goes alone now: cancelled once more is an error */
-      again_push(ring, request);
-      return;
-    }
+  if (result == -ECANCELED && first->link == IO_LINK_WAITING) {
+    /* The carrier broke the chain. Whether that stands is for what went before to say; also one that was cancelled itself must not end before that, which
+     * still names it. */
+    first->held = true;
+    return;
+  }
+  if (result == -ECANCELED && first->link == IO_LINK_CLEAR && !first->cancelled) {
+    first->link = IO_LINK_NONE; /* it goes alone now: cancelled once more is an error */
+    again_push(ring, request);
+    return;
   }
   request_result(ring, request, result);
 }
