@@ -634,7 +634,7 @@ enum load_state load_unit(struct load *load, struct table *table, enum unit_kind
     return out_of_bounds(load, table, "unit", ordinal);
   }
   struct cache_pin pin;
-  if (cache_pin(&table->directory, table_unit(table, kind, ordinal), &pin)) {
+  if (!(flags & LOAD_ABSENT) && cache_pin(&table->directory, table_unit(table, kind, ordinal), &pin)) {
     load_ready(load, &pin, pin.data, pin.size);
     return LOAD_READY;
   }

@@ -27,6 +27,8 @@ struct reads {
   uint64_t completed; /* operations of this queue, ever */
 };
 void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring);
+/* Moves what is queued into the ring, which there is, as far as it has room, without submitting: for many queues on one ring, submitted together. */
+void reads_hand_over(struct reads *reads);
 /* Submits what is queued; leases a ring when there is none. */
 TURB_MUST_CHECK turb_status reads_submit(struct reads *reads, turb_error *err);
 /* Submits, then runs the ring until at least one operation of this queue completed (or none is in flight). */
@@ -49,6 +51,7 @@ enum load_flags {
   LOAD_FILL_CACHE = 1,   /* insert into the cache */
   LOAD_POINT = 2,        /* a point read: row units are inserted only when cache_admits, else only the row's own pages are read */
   LOAD_TWO_UNITS = 4,    /* a key page of two units, as its index slot says; without it such a page takes two reads */
+  LOAD_ABSENT = 8,       /* load_unit: the caller has just looked and found that it is not resident (so that a miss is counted once) */
 };
 /* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its checksum page, which is brought
  * along in the same submission when it is not resident. */

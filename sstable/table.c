@@ -155,25 +155,24 @@ static turb_status read_parts(const struct table *table, struct part_read *reads
     reads[i].op.owner = &reads[i];
   }
   for (;;) {
-    while (queued < count && io_ring_queue(ring, &reads[queued].op)) {
+    while (queued < count && status == TURB_OK && io_ring_queue(ring, &reads[queued].op)) {
       queued++;
     }
-    bool all = true;
-    for (size_t i = 0; i < count; i++) {
-      all = all && reads[i].done;
+    size_t done = 0;
+    for (size_t i = 0; i < queued; i++) {
+      done += reads[i].done;
     }
-    if (all) {
+    if (done == queued && (queued == count || status != TURB_OK)) {
       break;
     }
     const turb_status waited = io_ring_wait(ring, 1, IO_NO_TIMEOUT, status == TURB_OK ? err : NULL);
-    if (waited != TURB_OK) {
-      status = waited;
-      break;
+    if (waited != TURB_OK) { /* the operations are on the caller's stack: take them back before giving up */
+      status = status == TURB_OK ? waited : status;
+      for (size_t i = 0; i < queued; i++) {
+        io_ring_cancel(ring, &reads[i].op);
+      }
+      (void)io_ring_poll(ring);
     }
-  }
-  if (status != TURB_OK) {
-    io_ring_destroy(ring); /* reaps what is in flight: the operations are on our stack */
-    return status;
   }
   io_ring_return(ring);
   for (size_t i = 0; i < count && status == TURB_OK; i++) {

@@ -37,7 +37,7 @@ static enum step_result bring(struct table_get *get, enum unit_kind kind, uint32
     if (cache_pin(table_directory(get->table), table_unit(get->table, kind, ordinal), pin)) {
       return STEP_GO;
     }
-    state = load_unit(get->load, get->table, kind, ordinal, flags | LOAD_FILL_CACHE);
+    state = load_unit(get->load, get->table, kind, ordinal, flags | LOAD_FILL_CACHE | LOAD_ABSENT);
   }
   switch (state) {
   case LOAD_READY: load_take_pin(get->load, pin, NULL); return STEP_GO;

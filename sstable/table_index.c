@@ -124,7 +124,7 @@ static turb_status bring(struct table *table, struct reads *reads, struct load *
       return status;
     }
   }
-  enum load_state state = load_unit(*load, table, kind, ordinal, flags | LOAD_FILL_CACHE);
+  enum load_state state = load_unit(*load, table, kind, ordinal, flags | LOAD_FILL_CACHE | LOAD_ABSENT);
   while (state == LOAD_WAITING) {
     const turb_status status = reads_wait(reads, err);
     if (status != TURB_OK) {
