@@ -111,7 +111,7 @@ struct reader {
 
 static inline void reader_init(struct reader *reader, const void *data, size_t size) {
   reader->at = data;
-  reader->end = reader->at + size;
+  reader->end = size != 0 ? reader->at + size : reader->at; /* data may be NULL */
   reader->failed = false;
 }
 
