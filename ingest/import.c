@@ -22,6 +22,7 @@
 
 #include "base/budget.h"
 #include "engine/db.h"
+#include "engine/options.h"
 #include "ingest/convert.h"
 #include "ingest/labels.h"
 #include "ingest/reader.h"
