@@ -7,7 +7,7 @@
  * The slots between FREE and HANDED are in `queue`, in the order of ordinals. What is planned next starts at `next`.
  *
  * Checksum records are needed in order: for uncompressed extents when a piece is handed out (`verify`), for compressed ones when it is planned, since
- * they say where the blocks lie. A window of three checksum pages is kept by loads that do not fill the cache.
+ * they say where the blocks lie. Three slots of one page each hold the page in use and those read ahead.
  *
  * A key page of two units may be cut by the border of two pieces. Its first unit is then taken off the first piece and put in front of the next one: each slot has a page of room for it.
  *
@@ -29,7 +29,7 @@
 #define DEPTH_MIN     3u
 #define DEPTH_DEFAULT 4u
 #define DEPTH_MAX     64u
-#define RECORD_LOADS  3u
+#define RECORD_SLOTS  3u
 #define PIECE_MAX     (64u << 20)
 
 enum slot_state { SLOT_FREE, SLOT_READING, SLOT_READ, SLOT_HANDED };
@@ -61,8 +61,8 @@ struct lane {
   struct lane_slot *slots[DEPTH_MAX];
   struct lane_slot *queue[DEPTH_MAX];
   uint32_t queue_head, queue_count;
-  struct load *record_loads[RECORD_LOADS];
-  uint32_t record_pages[RECORD_LOADS]; /* ordinals; UINT32_MAX: none */
+  struct lane_slot *record_slots[RECORD_SLOTS]; /* FREE, READING, READ, or HANDED: checked */
+  uint32_t record_pages[RECORD_SLOTS];          /* ordinals */
   struct block_decompressor *decompressor;
   bool carries; /* `carry` is the first unit of a key page whose second begins the next piece */
   turb_error error;
@@ -195,9 +195,19 @@ static turb_status make_slots(struct lane *lane, turb_error *err) {
 static turb_status make_helpers(struct lane *lane, turb_error *err) {
   const struct table_env *env = lane->table->env;
   turb_status status = TURB_OK;
-  for (uint32_t i = 0; i < RECORD_LOADS && has_records(lane) && status == TURB_OK; i++) {
-    lane->record_pages[i] = UINT32_MAX;
-    status = load_create(lane->reads, env->allocator, &lane->record_loads[i], err);
+  for (uint32_t i = 0; i < RECORD_SLOTS && has_records(lane) && status == TURB_OK; i++) {
+    const struct lane_slot sizes = {.memory_size = TABLE_PAGE_BYTES};
+    if (!budget_take(env->budget, lane->options.use, TABLE_PAGE_BYTES)) {
+      status = status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET, "the memory budget does not hold a page of checksums to stream a table");
+      break;
+    }
+    status = slot_create(lane, &sizes, &lane->record_slots[i]);
+    if (status != TURB_OK) {
+      if (lane->record_slots[i] == NULL) {
+        budget_give(env->budget, lane->options.use, TABLE_PAGE_BYTES);
+      }
+      status_set(err, status, "no memory to stream a table");
+    }
   }
   if (status == TURB_OK && is_compressed(lane)) {
     const struct block_memory memory = {env->allocator, env->budget, lane->options.use};
@@ -244,9 +254,9 @@ turb_status lane_open(struct table *table, struct reads *reads, const struct lan
   wish = wish < PIECE_MAX ? wish : PIECE_MAX;
   lane->piece_bytes = wish / unit != 0 ? wish / unit * unit : unit;
   lane_place(lane, own->first_ordinal);
-  turb_status status = make_slots(lane, err);
+  turb_status status = make_helpers(lane, err); /* first: slots take what is left */
   if (status == TURB_OK) {
-    status = make_helpers(lane, err);
+    status = make_slots(lane, err);
   }
   if (status != TURB_OK) {
     lane_close(lane);
@@ -256,26 +266,30 @@ turb_status lane_open(struct table *table, struct reads *reads, const struct lan
   return TURB_OK;
 }
 
+/* Frees a slot, or leaves it to the ring. */
+static void slot_close(struct lane *lane, struct lane_slot *slot) {
+  if (slot != NULL && slot->state == SLOT_READING && reads_in_ring(&slot->op)) {
+    reads_forget(lane->reads);
+    slot->table = table_retain(lane->table);
+    slot->lane = NULL;
+    return;
+  }
+  if (slot != NULL && slot->state == SLOT_READING) {
+    reads_remove(lane->reads, &slot->op);
+  }
+  slot_free(slot, lane->table->env);
+}
+
 void lane_close(struct lane *lane) {
   if (lane == NULL) {
     return;
   }
   struct table *table = lane->table;
   for (uint32_t i = 0; i < DEPTH_MAX; i++) {
-    struct lane_slot *slot = lane->slots[i];
-    if (slot != NULL && slot->state == SLOT_READING && reads_in_ring(&slot->op)) {
-      reads_forget(lane->reads);
-      slot->table = table_retain(table);
-      slot->lane = NULL;
-      continue;
-    }
-    if (slot != NULL && slot->state == SLOT_READING) {
-      reads_remove(lane->reads, &slot->op);
-    }
-    slot_free(slot, table->env);
+    slot_close(lane, lane->slots[i]);
   }
-  for (uint32_t i = 0; i < RECORD_LOADS; i++) {
-    load_destroy(lane->record_loads[i]);
+  for (uint32_t i = 0; i < RECORD_SLOTS; i++) {
+    slot_close(lane, lane->record_slots[i]);
   }
   block_decompressor_destroy(lane->decompressor);
   mem_free(table->env->allocator, lane, sizeof *lane);
@@ -292,41 +306,62 @@ turb_status lane_error(const struct lane *lane, turb_error *err) {
 
 /* ---- checksum records ---------------------------------------------------------------------------------- */
 
+static void slot_read(struct lane *lane, struct lane_slot *slot, void *data, uint64_t offset, uint64_t size) {
+  slot->op = (struct io_op){
+      .kind = IO_READ, .file = lane->table->file, .data = data, .size = (uint32_t)size, .offset = offset, .complete = slot_complete, .owner = slot};
+  slot->state = SLOT_READING;
+  reads_add(lane->reads, &slot->op);
+}
+
+/* What the read of a slot brought: all of it, or lane->error says why not. */
+static bool slot_arrived(struct lane *lane, const struct lane_slot *slot) {
+  if (io_op_status(&slot->op, &lane->error) != TURB_OK) {
+    return false;
+  }
+  if (slot->op.done < slot->op.size) {
+    status_set_file(&lane->error, TURB_CORRUPTION, lane->table->path, slot->op.offset + slot->op.done, "truncated: %u bytes were to be read, %u are there",
+                    slot->op.size, slot->op.done);
+    return false;
+  }
+  return true;
+}
+
 /* The record of a part: READY, WAITING for its page, or FAILED (lane->error). The page behind it is brought along. */
 static enum load_state lane_record(struct lane *lane, const struct span *span, uint64_t part, struct checksum_record *record) {
   uint32_t index;
   const uint32_t page = table_record_page(span, part, &index);
-  struct load *load = lane->record_loads[page % RECORD_LOADS];
   const uint32_t count = table_unit_count(lane->table, UNIT_CHECKSUMS);
   for (uint32_t ahead = page; ahead < page + 2 && ahead < count; ahead++) {
-    if (lane->record_pages[ahead % RECORD_LOADS] != ahead) {
-      lane->record_pages[ahead % RECORD_LOADS] = ahead;
-      (void)load_unit(lane->record_loads[ahead % RECORD_LOADS], lane->table, UNIT_CHECKSUMS, ahead, 0);
+    struct lane_slot *slot = lane->record_slots[ahead % RECORD_SLOTS];
+    if (slot->state != SLOT_READING && (slot->state == SLOT_FREE || lane->record_pages[ahead % RECORD_SLOTS] != ahead)) {
+      uint64_t offset;
+      (void)table_unit_bytes(lane->table, UNIT_CHECKSUMS, ahead, &offset);
+      lane->record_pages[ahead % RECORD_SLOTS] = ahead;
+      slot_read(lane, slot, slot->memory, offset, TABLE_PAGE_BYTES);
     }
   }
-  const enum load_state state = load_state(load);
-  if (state == LOAD_FAILED) {
-    (void)load_error(load, &lane->error);
-  } else if (state == LOAD_READY && table_record_of(lane->table, span, part, load_data(load, NULL), record, &lane->error) != TURB_OK) {
-    return LOAD_FAILED;
+  struct lane_slot *slot = lane->record_slots[page % RECORD_SLOTS];
+  if (slot->state == SLOT_READING) { /* this page, or one that was read ahead in vain */
+    return LOAD_WAITING;
   }
-  return state;
+  if (slot->state == SLOT_READ) {
+    const struct codec_place place = table_place(lane->table, slot->op.offset);
+    if (!slot_arrived(lane, slot) || codec_checksum_page_check(slot->memory, TABLE_PAGE_BYTES, &place, &lane->error) != TURB_OK) {
+      return LOAD_FAILED;
+    }
+    slot->state = SLOT_HANDED;
+  }
+  const struct checksum_page *data = (const struct checksum_page *)(const void *)slot->memory;
+  return table_record_of(lane->table, span, part, data, record, &lane->error) == TURB_OK ? LOAD_READY : LOAD_FAILED;
 }
 
 /* ---- planning ------------------------------------------------------------------------------------------ */
 
-static void slot_read(struct lane *lane, struct lane_slot *slot, uint64_t offset, uint64_t size) {
-  slot->op = (struct io_op){.kind = IO_READ,
-                            .file = lane->table->file,
-                            .data = slot->memory + TABLE_PAGE_BYTES,
-                            .size = (uint32_t)size,
-                            .offset = offset,
-                            .complete = slot_complete,
-                            .owner = slot};
-  slot->state = SLOT_READING;
+/* Queues the read of a planned piece. */
+static void piece_read(struct lane *lane, struct lane_slot *slot, uint64_t offset, uint64_t size) {
   slot->checked = 0;
   lane->queue[(lane->queue_head + lane->queue_count++) % DEPTH_MAX] = slot;
-  reads_add(lane->reads, &slot->op);
+  slot_read(lane, slot, slot->memory + TABLE_PAGE_BYTES, offset, size);
 }
 
 /* Where a piece that starts at lane->next ends, in parts of rows or attributes. */
@@ -375,7 +410,7 @@ static void plan_plain(struct lane *lane, struct lane_slot *slot) {
   slot->piece.data = slot->memory + TABLE_PAGE_BYTES;
   slot->piece.size = (uint32_t)size;
   slot->piece.file_offset = span->offset + begin;
-  slot_read(lane, slot, slot->piece.file_offset, size);
+  piece_read(lane, slot, slot->piece.file_offset, size);
   plan_next(lane, slot);
 }
 
@@ -412,7 +447,7 @@ static enum load_state plan_packed(struct lane *lane, struct lane_slot *slot) {
   slot->piece.data = slot->unpacked;
   slot->piece.size = (uint32_t)slot->parts * shape->block_bytes;
   slot->piece.file_offset = first_page;
-  slot_read(lane, slot, first_page, (end - first_page + TABLE_PAGE_BYTES - 1) / TABLE_PAGE_BYTES * TABLE_PAGE_BYTES);
+  piece_read(lane, slot, first_page, (end - first_page + TABLE_PAGE_BYTES - 1) / TABLE_PAGE_BYTES * TABLE_PAGE_BYTES);
   plan_next(lane, slot);
   return LOAD_READY;
 }
@@ -510,12 +545,7 @@ static enum load_state check_keys(struct lane *lane, struct lane_slot *slot) {
 }
 
 static enum load_state slot_check(struct lane *lane, struct lane_slot *slot) {
-  if (io_op_status(&slot->op, &lane->error) != TURB_OK) {
-    return LOAD_FAILED;
-  }
-  if (slot->op.done < slot->op.size) {
-    status_set_file(&lane->error, TURB_CORRUPTION, lane->table->path, slot->op.offset + slot->op.done, "truncated: %u bytes were to be read, %u are there",
-                    slot->op.size, slot->op.done);
+  if (!slot_arrived(lane, slot)) {
     return LOAD_FAILED;
   }
   if (is_compressed(lane)) {
