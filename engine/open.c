@@ -340,7 +340,7 @@ static turb_status open_all(turb_db *db, turb_error *err) {
 turb_status turb_open(const char *path, const turb_options *options, turb_db **out, turb_error *err) {
   *out = NULL;
   if (!path || !*path) return status_set(err, TURB_INVALID, "no path is given");
-  turb_db *db;
+  turb_db *db = NULL;
   turb_status status = new_db(path, options, &db, err);
   if (status != TURB_OK) return status;
   status = open_all(db, err);

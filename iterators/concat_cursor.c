@@ -116,8 +116,7 @@ static turb_state relative(struct concat_cursor *self, bool backward) {
 static turb_state concat_advance(struct cursor *cursor) { return relative((struct concat_cursor *)cursor, false); }
 static turb_state concat_retreat(struct cursor *cursor) { return relative((struct concat_cursor *)cursor, true); }
 
-/* The first table that may hold entries not before key: its declared upper bound is not below key. */
-static uint32_t find_table(const struct run_view *run, turb_bytes key) {
+uint32_t run_view_find(const struct run_view *run, turb_bytes key) {
   uint32_t low = 0, high = run->count;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
@@ -145,7 +144,7 @@ static struct cursor *enter(struct concat_cursor *self, uint32_t table, bool bac
 static turb_state concat_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct concat_cursor *self = (struct concat_cursor *)cursor;
   leave(self);
-  const uint32_t table = find_table(self->run, key);
+  const uint32_t table = run_view_find(self->run, key);
   if (table >= self->run->count) return at_end(self);
   (void)cursor_seek(enter(self, table, false), key, sequence);
   return settle(self);
@@ -155,7 +154,7 @@ static turb_state concat_seek_before(struct cursor *cursor, turb_bytes key, uint
   struct concat_cursor *self = (struct concat_cursor *)cursor;
   if (!self->run->count) return at_end(self);
   leave(self);
-  uint32_t table = find_table(self->run, key);
+  uint32_t table = run_view_find(self->run, key);
   if (table >= self->run->count) table = self->run->count - 1;
   (void)cursor_seek_before(enter(self, table, true), key, sequence);
   return settle(self);

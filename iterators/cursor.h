@@ -52,6 +52,9 @@ struct run_view {
   uint32_t count;
 };
 
+/* The first table that may hold entries not before key: its declared upper bound is not below key. count when none. */
+uint32_t run_view_find(const struct run_view *run, turb_bytes key);
+
 /* An entry in a batch. */
 struct cursor_ref {
   const struct slot *slot;

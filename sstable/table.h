@@ -77,7 +77,8 @@ enum get_state { GET_READY = 0, GET_PENDING = 1, GET_FAILED = 4 };
 
 struct table_get { /* caller-owned; zeroed, then table_get_init once, table_get_start for each look-up */
   struct reads *reads;
-  struct load *load;    /* keys, index, filter */
+  const turb_allocator *allocator;
+  struct load *load;    /* keys, index, filter; made at the first miss */
   struct table *table;
   turb_bytes key;
   uint64_t hash, sequence;

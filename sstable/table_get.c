@@ -20,8 +20,17 @@ enum get_step { STEP_IDLE, STEP_INDEX, STEP_LOCATE, STEP_FILTER, STEP_FILTER_SEC
 enum step_result { STEP_GO, STEP_WAIT, STEP_FAIL };
 
 turb_status table_get_init(struct table_get *get, struct reads *reads, const turb_allocator *allocator, turb_error *err) {
-  *get = (struct table_get){.reads = reads};
-  return load_create(reads, allocator, &get->load, err);
+  *get = (struct table_get){.reads = reads, .allocator = allocator};
+  (void)err;
+  return TURB_OK;
+}
+
+/* A look-up that hits needs no load: it is made at the first miss. */
+static enum load_state begin_load(struct table_get *get, enum unit_kind kind, uint32_t ordinal, unsigned flags) {
+  if (get->load == NULL && load_create(get->reads, get->allocator, &get->load, &get->error) != TURB_OK) {
+    return LOAD_FAILED;
+  }
+  return load_unit(get->load, get->table, kind, ordinal, flags | LOAD_FILL_CACHE | LOAD_ABSENT);
 }
 
 static void let_go(struct table_get *get) {
@@ -32,19 +41,21 @@ static void let_go(struct table_get *get) {
 
 /* The unit pinned, by the cache or by the load under way. */
 static enum step_result bring(struct table_get *get, enum unit_kind kind, uint32_t ordinal, unsigned flags, struct cache_pin *pin) {
-  enum load_state state = load_state(get->load);
+  enum load_state state = get->load != NULL ? load_state(get->load) : LOAD_IDLE;
   if (state == LOAD_IDLE) {
     if (cache_pin(table_directory(get->table), table_unit(get->table, kind, ordinal), pin)) {
       return STEP_GO;
     }
-    state = load_unit(get->load, get->table, kind, ordinal, flags | LOAD_FILL_CACHE | LOAD_ABSENT);
+    state = begin_load(get, kind, ordinal, flags);
   }
   switch (state) {
   case LOAD_READY: load_take_pin(get->load, pin, NULL); return STEP_GO;
   case LOAD_WAITING: return STEP_WAIT;
   case LOAD_FAILED:
-    (void)load_error(get->load, &get->error);
-    load_reset(get->load);
+    if (get->load != NULL) {
+      (void)load_error(get->load, &get->error);
+      load_reset(get->load);
+    }
     return STEP_FAIL;
   case LOAD_IDLE: break;
   }
@@ -177,7 +188,7 @@ enum get_state table_get_step(struct table_get *get) {
 
 enum get_state table_get_start(struct table_get *get, struct table *table, turb_bytes key, uint64_t hash, uint64_t sequence, bool skip_filter) {
   let_go(get);
-  if (load_state(get->load) != LOAD_IDLE) {
+  if (get->load != NULL && load_state(get->load) != LOAD_IDLE) {
     load_reset(get->load);
   }
   if (get->error.status != TURB_OK) {

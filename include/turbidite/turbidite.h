@@ -229,7 +229,7 @@ typedef struct turb_collection_options {
 TURB_CHECKED turb_status turb_collection_create(turb_db *db, const char *name, const turb_collection_options *options,
                                                 turb_collection **collection, turb_error *error);
 TURB_CHECKED turb_status turb_collection_open(turb_db *db, const char *name, turb_collection **collection, turb_error *error);
-/* Durable when it returns. Live iterators and snapshots go on reading what they see; files leave with the last of them. */
+/* Durable when it returns. Live iterators go on reading what they see; files leave with the last of them. */
 TURB_CHECKED turb_status turb_collection_drop(turb_db *db, const char *name, turb_error *error);
 
 typedef struct turb_collection_info {
@@ -322,7 +322,7 @@ typedef struct turb_pinned {
   turb_bytes vector;
   turb_bytes attributes;
   uint64_t sequence;
-  void *internal[6];
+  void *internal[8];
 } turb_pinned;
 TURB_CHECKED turb_status turb_get_pinned(turb_collection *collection, turb_bytes key, const turb_read_options *options, turb_pinned *pinned,
                                          turb_error *error);
