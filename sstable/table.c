@@ -181,6 +181,13 @@ static turb_status read_parts(const struct table *table, struct part_read *reads
   return status;
 }
 
+turb_status table_read_range(const struct table *table, void *data, uint64_t offset, uint32_t size, uint32_t *done, turb_error *err) {
+  struct part_read read = {.op = {.data = data, .size = size, .offset = offset}};
+  const turb_status status = read_parts(table, &read, 1, err);
+  *done = read.op.done;
+  return status;
+}
+
 static uint64_t page_floor(uint64_t bytes) {
   return bytes / TABLE_PAGE_BYTES * TABLE_PAGE_BYTES;
 }

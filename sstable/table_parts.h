@@ -84,6 +84,9 @@ const struct span *table_span_of_unit(const struct table *table, enum extent_kin
 /* Bytes that the file holds for a unit, and where. Key pages: of one 4 KiB unit; compressed frames: uncompressed (the offset is then unknown, 0). */
 uint32_t table_unit_bytes(const struct table *table, enum unit_kind kind, uint32_t unit, uint64_t *offset);
 
+/* Reads a range of pages and waits; *done is less than size at the end of the file. */
+TURB_MUST_CHECK turb_status table_read_range(const struct table *table, void *data, uint64_t offset, uint32_t size, uint32_t *done, turb_error *err);
+
 static inline struct codec_place table_place(const struct table *table, uint64_t offset) {
   return (struct codec_place){table->path, table->seed, offset};
 }
