@@ -7,6 +7,7 @@
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_createCCtx_advanced and ZSTD_createDCtx_advanced: contexts with an allocator of ours */
 #include "sstable/block.h"
 
+#include <assert.h>
 #include <string.h>
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -165,6 +166,7 @@ turb_status block_compressor_create(const struct block_memory *memory, turb_type
   if (status != TURB_OK) {
     return status;
   }
+  assert(made != NULL);
   status = compressor_prepare(made, level, err);
   if (status != TURB_OK) {
     block_compressor_destroy(made);
@@ -213,6 +215,7 @@ turb_status block_decompressor_create(const struct block_memory *memory, turb_ty
     return status;
   }
   struct block_decompressor *created = made;
+  assert(created != NULL);
   created->context = ZSTD_createDCtx_advanced(zstd_memory(&created->codec));
   if (created->context == NULL) {
     const turb_status refused = no_memory(&created->codec, err);

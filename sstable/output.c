@@ -148,6 +148,7 @@ turb_status output_append(struct output *output, const void *data, size_t size, 
     if (status != TURB_OK) {
       return status;
     }
+    assert(at != NULL);
     room = output->buffer_bytes - output->fill;
     const size_t part = size < room ? size : room;
     memcpy(at, from, part);
@@ -166,6 +167,7 @@ turb_status output_align(struct output *output, turb_error *err) {
   uint8_t *at = NULL;
   const turb_status status = output_reserve(output, PAGE_BYTES - rest, &at, err);
   if (status == TURB_OK) {
+    assert(at != NULL);
     memset(at, 0, PAGE_BYTES - rest);
     output_advance(output, PAGE_BYTES - rest);
   }

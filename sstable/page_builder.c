@@ -9,8 +9,8 @@
 /* ---- both ---- */
 
 static void begin(struct page_builder *builder, uint8_t *memory) {
-  *builder = (struct page_builder){
-      .page = memory, .size = CODEC_PAGE_BYTES, .slots_end = sizeof(struct slot_page), .keys_begin = CODEC_PAGE_BYTES};
+  *builder = (struct page_builder){.size = CODEC_PAGE_BYTES, .slots_end = sizeof(struct slot_page), .keys_begin = CODEC_PAGE_BYTES};
+  builder->page = memory;
 }
 
 static bool fits(const struct page_builder *builder, size_t slot_bytes, size_t key_bytes) {

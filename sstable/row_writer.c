@@ -41,7 +41,9 @@ static turb_status store_compressed(struct row_writer *rows, uint32_t *stored, c
 static turb_status end_block(struct row_writer *rows, turb_error *err) {
   const struct table_shape *shape = rows->shape;
   const size_t used = (size_t)rows->block_rows * shape->stride;
-  memset(rows->block + used, 0, shape->block_bytes - used);
+  if (used != shape->block_bytes) {
+    memset(rows->block + used, 0, shape->block_bytes - used);
+  }
   const uint8_t *bytes = rows->block;
   uint32_t stored = shape->block_bytes;
   if (rows->compressor != NULL) {
@@ -74,7 +76,9 @@ turb_status row_writer_add(struct row_writer *rows, const void *row, turb_error 
   }
   uint8_t *to = rows->block + (size_t)rows->block_rows * shape->stride;
   memcpy(to, row, shape->row_bytes);
-  memset(to + shape->row_bytes, 0, shape->stride - shape->row_bytes);
+  if (shape->stride != shape->row_bytes) {
+    memset(to + shape->row_bytes, 0, shape->stride - shape->row_bytes);
+  }
   rows->rows++;
   rows->block_rows++;
   return rows->block_rows == shape->rows_per_block ? end_block(rows, err) : TURB_OK;

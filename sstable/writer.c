@@ -225,6 +225,7 @@ turb_status table_writer_create(const struct table_env *env, const char *path, c
   if (status != TURB_OK) {
     return status;
   }
+  assert(made != NULL);
   status = prepare(made, err);
   if (status != TURB_OK) {
     table_writer_destroy(made);

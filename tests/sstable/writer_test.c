@@ -157,6 +157,43 @@ TEST(writer, random_tables) {
   }
 }
 
+TEST(writer, real_disks) {
+  const uint64_t seed = test_seed();
+  const struct written_wish wish = {.dimension = 96,
+                                    .type = TURB_F32,
+                                    .entries = 20000,
+                                    .key_min = 16,
+                                    .key_max = 16,
+                                    .attribute_max = 2000000,
+                                    .versions = 2,
+                                    .deletes_percent = 99};
+  struct written_set set = written_set_make(&wish, seed);
+  const char *path = test_path(test_tmpdir(), "table");
+  static const turb_backend backends[] = {TURB_BACKEND_URING, TURB_BACKEND_BLOCKING};
+  uint64_t hash = 0;
+  for (int i = 0; i < 4; i++) {
+    struct written_disk disk;
+    if (!written_disk_open_real(&disk, backends[i / 2], i % 2 == 1)) {
+      continue;
+    }
+    struct table_record record;
+    turb_error err = TURB_ERROR_INIT;
+    CHECK_OK_ERR(written_write(&disk, path, &set, 0, &record, &err), &err);
+    size_t size = 0;
+    uint8_t *file = written_read(&disk, path, &size);
+    written_check(file, size, &set, &record);
+    CHECK(hash == 0 || hash == hash64(file, size, 0));
+    hash = hash64(file, size, 0);
+    uint64_t allocated = 0;
+    CHECK_OK(io_stat(disk.system, path, NULL, &allocated, NULL));
+    CHECK_LE(allocated, size + size / 8 + 65536);
+    CHECK_OK(io_unlink(disk.system, path, NULL));
+    free(file);
+    written_disk_close(&disk);
+  }
+  written_set_free(&set);
+}
+
 /* ---- the bytes ---- */
 
 /* The bytes of a table are part of the format and must not depend on machine, time or backend. */

@@ -8,11 +8,33 @@
 
 /* ---- the disk ---- */
 
-void written_disk_open(struct written_disk *disk, uint64_t seed) {
+static void init_disk(struct written_disk *disk) {
   memset(disk, 0, sizeof *disk);
   test_allocator_init(&disk->allocator);
   test_allocator_init(&disk->system_allocator);
   budget_init(&disk->budget, UINT64_MAX);
+}
+
+static void init_env(struct written_disk *disk) {
+  disk->env = (struct table_env){.system = disk->system, .allocator = &disk->allocator.base, .budget = &disk->budget};
+  memcpy(disk->env.database_id, "a database's id.", 16);
+}
+
+bool written_disk_open_real(struct written_disk *disk, turb_backend backend, bool buffered) {
+  init_disk(disk);
+  turb_error err = TURB_ERROR_INIT;
+  const struct io_system_options options = {.backend = backend, .allocator = &disk->system_allocator.base};
+  if (io_system_open(&options, &disk->system, &err) != TURB_OK) {
+    fprintf(stderr, "skipped: %s\n", err.message);
+    return false;
+  }
+  init_env(disk);
+  disk->env.buffered = buffered;
+  return true;
+}
+
+void written_disk_open(struct written_disk *disk, uint64_t seed) {
+  init_disk(disk);
   turb_error err = TURB_ERROR_INIT;
   const turb_simulation_options options = {.size = sizeof options, .seed = seed, .reorder_percent = 30, .short_percent = 20};
   CHECK_OK_ERR(turb_simulation_create(&options, &disk->simulation, &err), &err);
@@ -20,8 +42,7 @@ void written_disk_open(struct written_disk *disk, uint64_t seed) {
       .backend = TURB_BACKEND_SIMULATED, .simulation = disk->simulation, .allocator = &disk->system_allocator.base};
   CHECK_OK_ERR(io_system_open(&system_options, &disk->system, &err), &err);
   CHECK_OK_ERR(io_make_folder(disk->system, "/db", &err), &err);
-  disk->env = (struct table_env){.system = disk->system, .allocator = &disk->allocator.base, .budget = &disk->budget};
-  memcpy(disk->env.database_id, "a database's id.", 16);
+  init_env(disk);
 }
 
 void written_disk_close(struct written_disk *disk) {
@@ -29,7 +50,7 @@ void written_disk_close(struct written_disk *disk) {
   CHECK_EQ(budget_used(&disk->budget), 0);
   io_system_close(disk->system);
   test_allocator_check_empty(&disk->system_allocator);
-  turb_simulation_free(disk->simulation);
+  turb_simulation_free(disk->simulation); /* NULL on the real disk */
 }
 
 bool written_disk_has(struct written_disk *disk, const char *path) {

@@ -20,6 +20,8 @@ struct written_disk {
   struct table_env env;
 };
 void written_disk_open(struct written_disk *disk, uint64_t seed);
+/* The real disk; false, with a line on standard error, where this machine forbids the backend. */
+bool written_disk_open_real(struct written_disk *disk, turb_backend backend, bool buffered);
 /* Checks that nothing leaked and nothing is charged. */
 void written_disk_close(struct written_disk *disk);
 bool written_disk_has(struct written_disk *disk, const char *path);
