@@ -1,7 +1,9 @@
 /* sstable/writer: writes one table, front to end, in bounded memory. Blocking interface over a ring with several writes in flight.
  *
  * Entries arrive in strict entry order. Memory: about 2.5 MiB plus the largest row, charged to BUDGET_JOB at creation; the same input gives the same bytes.
- * After any error the writer only takes table_writer_destroy.
+ * After any error the writer only takes table_writer_destroy. Errors: INVALID (an entry out of order, a put without a row, ...: the message names the key),
+ * TOO_LARGE, BUDGET, NO_MEMORY, NO_SPACE, IO, EXISTS (create: a file of that name is there, and stays).
+ * Threads: one thread from the first add to destroy (a ring is leased in between).
  */
 #ifndef TURB_SSTABLE_WRITER_H
 #define TURB_SSTABLE_WRITER_H
@@ -31,7 +33,7 @@ uint64_t table_writer_bytes(const struct table_writer *writer);
 uint64_t table_writer_entries(const struct table_writer *writer);
 /* Declared bounds; when never called, the bounds of what was added. */
 TURB_MUST_CHECK turb_status table_writer_declare_bounds(struct table_writer *writer, turb_bytes lower, turb_bytes upper, bool upper_open, turb_error *err);
-/* Writes what is left and the tail, syncs the file (not its folder), fills `record` (its key bytes live as long as the writer). */
+/* INVALID when nothing was added. Writes what is left and the tail, syncs the file (not its folder), fills `record` (its key bytes live as long as the writer). */
 TURB_MUST_CHECK turb_status table_writer_finish(struct table_writer *writer, struct table_record *record, turb_error *err);
 /* After finish: frees. Otherwise: also closes and unlinks the file. NULL ok. */
 void table_writer_destroy(struct table_writer *writer);

@@ -161,10 +161,10 @@ TEST(writer, real_disks) {
   const uint64_t seed = test_seed();
   const struct written_wish wish = {.dimension = 96,
                                     .type = TURB_F32,
-                                    .entries = 20000,
+                                    .entries = 10000,
                                     .key_min = 16,
                                     .key_max = 16,
-                                    .attribute_max = 2000000,
+                                    .attribute_max = 1000000,
                                     .versions = 2,
                                     .deletes_percent = 99};
   struct written_set set = written_set_make(&wish, seed);
@@ -510,9 +510,9 @@ static struct written_set fault_set(uint64_t seed, uint8_t compression) {
                                     .entries = 9000,
                                     .key_min = 16,
                                     .key_max = 30,
-                                    .attribute_max = 600000,
+                                    .attribute_max = 400000,
                                     .versions = 2,
-                                    .deletes_percent = 95};
+                                    .deletes_percent = 99};
   return written_set_make(&wish, seed);
 }
 
