@@ -88,7 +88,7 @@ int status_exit_code(turb_status status) {
 
 int session_fail(const struct session *session, const turb_error *err) {
   const char *message = err->message[0] != '\0' ? err->message : turb_status_name(err->status);
-  fprintf(stderr, "turb %s: %s\n", session->command->name, message);
+  (void)fprintf(stderr, "turb %s: %s\n", session->command->name, message);
   return status_exit_code(err->status);
 }
 
@@ -112,14 +112,14 @@ const char *size_text(uint64_t bytes, char text[32]) {
 
 static void on_log(void *context, turb_log_level level, const char *text) {
   const struct session *session = context;
-  fprintf(stderr, "turb %s: %s: %s\n", session->command->name, level <= TURB_LOG_ERROR ? "error" : "warning", text);
+  (void)fprintf(stderr, "turb %s: %s: %s\n", session->command->name, level <= TURB_LOG_ERROR ? "error" : "warning", text);
 }
 
 /* Any thread. */
 static void on_event(void *context, const turb_event *event) {
   const struct session *session = context;
   if (event->kind == TURB_EVENT_SALVAGED) {
-    fprintf(stderr, "turb %s: salvage skipped %" PRIu64 " bytes: %s\n", session->command->name, event->value, event->text);
+    (void)fprintf(stderr, "turb %s: salvage skipped %" PRIu64 " bytes: %s\n", session->command->name, event->value, event->text);
   }
   if (session->progress != NULL && event->kind == TURB_EVENT_JOB_PROGRESS && event->job_kind == TURB_JOB_MERGE) {
     progress_update(session->progress, event->entries_done, event->entries_total);

@@ -174,7 +174,7 @@ static int import_file(struct output *out, const struct session *session, const 
   }
   const int code = import_fail(&err);
   if (rows != 0) {
-    fprintf(stderr, "turb import: %s: %" PRIu64 " rows were written before\n", path, rows);
+    (void)fprintf(stderr, "turb import: %s: %" PRIu64 " rows were written before\n", path, rows);
   }
   return code;
 }

@@ -49,7 +49,7 @@ static int run_command(const struct command *command, int count, char **argument
   struct output *out = malloc(sizeof *out);
   int code = CLI_FAILED;
   if (settings == NULL || out == NULL) {
-    fprintf(stderr, "turb: out of memory\n");
+    (void)fprintf(stderr, "turb: out of memory\n");
   } else {
     int operand_count = 0;
     char **operands = NULL;
@@ -65,7 +65,7 @@ static int run_command(const struct command *command, int count, char **argument
 }
 
 static int refuse_command(const char *name) {
-  fprintf(stderr, "turb: no command '%s'\nTry 'turb --help'.\n", name);
+  (void)fprintf(stderr, "turb: no command '%s'\nTry 'turb --help'.\n", name);
   return CLI_USAGE;
 }
 

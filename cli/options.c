@@ -35,7 +35,7 @@ int options_refuse(const struct command *command, const char *format, ...) {
   va_start(arguments, format);
   (void)vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "turb %s: %s\nTry 'turb %s --help'.\n", command->name, message, command->name);
+  (void)fprintf(stderr, "turb %s: %s\nTry 'turb %s --help'.\n", command->name, message, command->name);
   return CLI_USAGE;
 }
 

@@ -46,7 +46,7 @@ int output_finish(struct output *out, int code) {
   if (out->failed == 0 || out->failed == EPIPE) {
     return code;
   }
-  fprintf(stderr, "turb: cannot write to standard output: %s\n", strerror(out->failed));
+  (void)fprintf(stderr, "turb: cannot write to standard output: %s\n", strerror(out->failed));
   return code == CLI_OK ? CLI_FAILED : code;
 }
 

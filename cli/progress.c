@@ -108,8 +108,8 @@ static void draw(struct progress *progress, uint64_t done, uint64_t total, doubl
   if (size > 0 && (size_t)size >= width) {
     line[width - 1] = '\0'; /* a line that wraps could not be drawn over */
   }
-  fprintf(stderr, "\r%s\033[K", line);
-  fflush(stderr);
+  (void)fprintf(stderr, "\r%s\033[K", line);
+  (void)fflush(stderr);
 }
 
 void progress_update(struct progress *progress, uint64_t done, uint64_t total) {
@@ -129,8 +129,8 @@ void progress_update(struct progress *progress, uint64_t done, uint64_t total) {
 void progress_end(struct progress *progress) {
   (void)pthread_mutex_lock(&progress->lock);
   if (progress->shown) {
-    fputs("\r\033[K", stderr);
-    fflush(stderr);
+    (void)fputs("\r\033[K", stderr);
+    (void)fflush(stderr);
     progress->shown = false;
   }
   progress->enabled = false;

@@ -63,7 +63,7 @@ static int get_one(struct output *out, const struct session *session, const stru
     get_print(out, session, settings, value_bytes(key), &pinned);
     turb_pinned_release(&pinned);
   } else if (status == TURB_NOT_FOUND) {
-    fprintf(stderr, "turb get: no entry has the key '%s'\n", text);
+    (void)fprintf(stderr, "turb get: no entry has the key '%s'\n", text);
     code = CLI_FAILED;
   } else {
     code = session_fail(session, &err);

@@ -201,21 +201,20 @@ static turb_status inflater_read(struct ingest_source *source, uint64_t offset, 
 
 /* ---- sources ---- */
 
-static turb_status source_create(const turb_allocator *allocator, const char *name, struct ingest_source **source, turb_error *err) {
-  *source = NULL;
-  struct ingest_source *made = mem_alloc_zeroed(allocator, sizeof *made);
-  if (made == NULL) {
-    return status_set(err, TURB_NO_MEMORY, "no memory to open %s", name);
+/* NULL, with the error, when there is no memory. */
+static struct ingest_source *source_create(const turb_allocator *allocator, const char *name, turb_error *err) {
+  struct ingest_source *source = mem_alloc_zeroed(allocator, sizeof *source);
+  if (source != NULL) {
+    source->allocator = allocator;
+    source->fd = -1;
+    source->name = mem_strdup(allocator, name);
+    if (source->name != NULL) {
+      return source;
+    }
+    mem_free(allocator, source, sizeof *source);
   }
-  made->allocator = allocator;
-  made->fd = -1;
-  made->name = mem_strdup(allocator, name);
-  if (made->name == NULL) {
-    mem_free(allocator, made, sizeof *made);
-    return status_set(err, TURB_NO_MEMORY, "no memory to open %s", name);
-  }
-  *source = made;
-  return TURB_OK;
+  (void)status_set(err, TURB_NO_MEMORY, "no memory to open %s", name);
+  return NULL;
 }
 
 static turb_status source_find_compression(struct ingest_source *source, turb_error *err) {
@@ -247,33 +246,32 @@ static turb_status source_open_file(struct ingest_source *source, turb_error *er
   return source_find_compression(source, err);
 }
 
-turb_status ingest_source_open(const turb_allocator *allocator, const char *path, struct ingest_source **source, turb_error *err) {
-  turb_status status = source_create(allocator, path, source, err);
-  if (status != TURB_OK) {
-    return status;
-  }
-  status = source_open_file(*source, err);
-  if (status != TURB_OK) {
-    ingest_source_close(*source);
-    *source = NULL;
+/* Hands the opened source out, or closes what failed to open. */
+static turb_status source_finish(struct ingest_source *made, turb_status status, struct ingest_source **source) {
+  if (status == TURB_OK) {
+    *source = made;
+  } else {
+    ingest_source_close(made);
   }
   return status;
 }
 
+turb_status ingest_source_open(const turb_allocator *allocator, const char *path, struct ingest_source **source, turb_error *err) {
+  *source = NULL;
+  struct ingest_source *made = source_create(allocator, path, err);
+  return made == NULL ? TURB_NO_MEMORY : source_finish(made, source_open_file(made, err), source);
+}
+
 turb_status ingest_source_open_memory(const turb_allocator *allocator, const char *name, const void *data, size_t size,
                                       struct ingest_source **source, turb_error *err) {
-  turb_status status = source_create(allocator, name, source, err);
-  if (status != TURB_OK) {
-    return status;
+  *source = NULL;
+  struct ingest_source *made = source_create(allocator, name, err);
+  if (made == NULL) {
+    return TURB_NO_MEMORY;
   }
-  (*source)->data = data;
-  (*source)->raw_size = size;
-  status = source_find_compression(*source, err);
-  if (status != TURB_OK) {
-    ingest_source_close(*source);
-    *source = NULL;
-  }
-  return status;
+  made->data = data;
+  made->raw_size = size;
+  return source_finish(made, source_find_compression(made, err), source);
 }
 
 void ingest_source_close(struct ingest_source *source) {
