@@ -21,6 +21,7 @@ static void free_collections(turb_db *db) {
 
 static void destroy(turb_db *db) {
   background_stop(db);
+  if (db->system) io_system_drain(db->system); /* reads of closed cursors hold tables and frames */
   free_collections(db);
   log_writer_close(db->log);
   mem_free(&db->allocator, db->log_numbers, db->log_capacity * sizeof *db->log_numbers);
@@ -118,12 +119,30 @@ static bool has_manifest(turb_db *db) {
   return found;
 }
 
+/* Makes the folder, durably: its name is its parent's to keep. */
+static turb_status make_folder(turb_db *db, turb_error *err) {
+  turb_error why = TURB_ERROR_INIT;
+  turb_status status = io_make_folder(db->system, db->path, &why);
+  if (status == TURB_EXISTS) return TURB_OK;
+  if (status != TURB_OK) return status_copy(err, &why);
+  char *parent = mem_strdup(&db->allocator, db->path);
+  if (!parent) return status_set(err, TURB_NO_MEMORY, "no memory for a path");
+  const size_t size = strlen(parent) + 1;
+  size_t end = size - 1;
+  while (end > 1 && parent[end - 1] == '/') end--; /* a name may end with slashes */
+  while (end && parent[end - 1] != '/') end--;
+  while (end > 1 && parent[end - 1] == '/') end--;
+  parent[end] = 0;
+  status = io_sync_folder(db->system, end ? parent : ".", err);
+  mem_free(&db->allocator, parent, size);
+  return status;
+}
+
 static turb_status open_folder(turb_db *db, turb_error *err) {
   turb_status status;
   if (db->options.create_if_missing && !db->options.read_only) {
-    turb_error why = TURB_ERROR_INIT;
-    status = io_make_folder(db->system, db->path, &why);
-    if (status != TURB_OK && status != TURB_EXISTS) return status_copy(err, &why);
+    status = make_folder(db, err);
+    if (status != TURB_OK) return status;
   } else if (!has_manifest(db)) {
     return status_set_file(err, TURB_NOT_FOUND, db->path, UINT64_MAX, "there is no database");
   }

@@ -121,13 +121,9 @@ static turb_status switch_log(turb_db *db, turb_error *err) {
   struct log_writer *old = db->log;
   status = log_writer_finish(old, number, err);
   if (status != TURB_OK) {
+    /* The new log stays, empty: the end that names it may be in the old one. The next open removes it when nothing does. */
     log_writer_close(next);
-    char *path = db_path(db, NAME_LOG, number);
-    if (path)
-      (void)!io_unlink(db->system, path, NULL);
-    mem_free_string(&db->allocator, path);
-    if (status == TURB_UNKNOWN_OUTCOME)
-      background_log_failed(db, err);
+    if (status == TURB_UNKNOWN_OUTCOME) background_log_failed(db, err);
     return status;
   }
   atomic_store(&db->durable_sequence, db->last_sequence);

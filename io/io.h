@@ -62,6 +62,8 @@ struct io_stats { /* sums since opening, read without locks; transfers count whe
 
 /* ---- system and names (blocking; each is one operation of the simulated clock) ---- */
 TURB_MUST_CHECK turb_status io_system_open(const struct io_system_options *options, struct io_system **system, turb_error *err);
+/* Ends what closed cursors left under way on the rings of the pool: afterwards their operations hold no file, frame or table any more. */
+void io_system_drain(struct io_system *system);
 void io_system_close(struct io_system *system); /* all files, locks and rings are closed before */
 /* Waits for what is in flight on rings that nobody leases, so that what those operations hold (files, memory) is let go. Before the owners of that are closed. */
 void io_system_settle(struct io_system *system);

@@ -136,13 +136,17 @@ void io_system_settle(struct io_system *system) {
   mutex_unlock(&system->mutex);
 }
 
+void io_system_drain(struct io_system *system) {
+  for (struct io_ring *ring = pool_take(system); ring != NULL; ring = pool_take(system)) {
+    io_ring_destroy(ring);
+  }
+}
+
 void io_system_close(struct io_system *system) {
   if (system == NULL) {
     return;
   }
-  for (struct io_ring *ring = pool_take(system); ring != NULL; ring = pool_take(system)) {
-    io_ring_destroy(ring);
-  }
+  io_system_drain(system);
   assert(atomic_load(&system->files) == 0 && atomic_load(&system->locks) == 0 && atomic_load(&system->rings) == 0);
   if (system->blocking != NULL) {
     blocking_pool_destroy(system->blocking);

@@ -33,6 +33,7 @@ struct run_rows { /* where a run stands */
   bool linear; /* row n of the frame is at n * stride */
   uint32_t depth; /* frames to read ahead */
   struct row_lane *lane; /* streaming: of `source` */
+  const struct source *paged; /* streaming, but the budget was too short for a lane of this source */
 };
 
 struct run_attributes {
@@ -239,7 +240,6 @@ static turb_state open_lane(struct parts *self, struct run_rows *run, const stru
     mem_free(self->context->allocator, lane, sizeof *lane);
     return TURB_FAILED;
   }
-  lane_drop(run->lane);
   run->lane = lane;
   run->source = source;
   const struct table_shape *shape = table_get_shape(source->table);
@@ -256,10 +256,19 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
   struct run_rows *run = &self->rows[source->run];
   const uint64_t number = slot_row(ref->slot);
   status_clear(&self->error);
+  if (run->paged == source) return cached_row(self, ref, row);
   if (!run->lane || run->source != source || number < run->first_row) {
     if (!has_room(self)) return TURB_YIELD;
     hold(self, &run->frame);
-    if (open_lane(self, run, source, number) != TURB_READY) return TURB_FAILED;
+    lane_drop(run->lane);
+    run->lane = NULL;
+    run->source = NULL;
+    if (open_lane(self, run, source, number) != TURB_READY) {
+      if (self->error.status != TURB_BUDGET) return TURB_FAILED;
+      status_clear(&self->error);
+      run->paged = source;
+      return cached_row(self, ref, row);
+    }
   }
   while (number >= run->end_row) {
     if (!has_room(self) || run->lane->handed_out == lane_depth(run->lane->lane)) return TURB_YIELD;
@@ -414,6 +423,7 @@ void parts_reset(struct parts *self) {
   for (uint32_t i = 0; i < self->options.run_count; i++) {
     struct run_rows *run = &self->rows[i];
     run->depth = 0;
+    run->paged = NULL;
     if (!self->options.streaming) continue;
     lane_drop(run->lane); /* the piece keeps its lane */
     run->lane = NULL;

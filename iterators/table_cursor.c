@@ -37,7 +37,8 @@ struct ahead {
 struct table_cursor {
   struct cursor head;
   struct table *table;
-  bool streams;          /* was opened so */
+  bool wants_streams;    /* was opened so */
+  bool streams;          /* for the table at hand; false also after the budget was too short */
   enum move move;        /* under way while PENDING or YIELD */
   turb_bytes key;        /* of SEEK and SEEK_BEFORE; the caller's */
   uint64_t sequence;
@@ -316,8 +317,13 @@ static turb_state enter_lane(struct table_cursor *self) {
     if (slot >= index_page(self)->slot_count || unit == UINT32_MAX) return run_pages(self); /* which reports the damage */
   }
   status_clear(&self->error);
-  if (key_lane_open(self->head.context, self->table, unit, &self->lane, &self->error) != TURB_OK) return fail(self);
-  return run_lane(self);
+  const turb_status status = key_lane_open(self->head.context, self->table, unit, &self->lane, &self->error);
+  if (status == TURB_OK) return run_lane(self);
+  if (status == TURB_BUDGET) { /* there is no room for large reads: page by page, then */
+    self->streams = false;
+    return run_pages(self);
+  }
+  return fail(self);
 }
 
 /* ---- operations ---- */
@@ -462,7 +468,7 @@ turb_status table_cursor_open(struct cursor_context *context, const struct sourc
   struct table_cursor *self = mem_alloc_zeroed(context->allocator, sizeof *self);
   if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   cursor_init(&self->head, &table_cursor_ops, context);
-  self->streams = streaming;
+  self->wants_streams = streaming;
   self->index_loaded = NO_PAGE;
   turb_status status = load_create(context->reads, context->allocator, &self->index_load, err);
   for (uint32_t i = 0; i < AHEAD; i++) {
@@ -489,6 +495,7 @@ void table_cursor_retarget(struct cursor *cursor, const struct source *source) {
   self->index_slot = 0;
   self->depth = 0;
   self->move = MOVE_NONE;
+  self->streams = self->wants_streams;
   self->table = source->table;
   cursor->source = source;
   cursor->state = TURB_FAILED;

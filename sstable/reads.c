@@ -65,17 +65,7 @@ static void give_back(struct reads *reads) {
   }
 }
 
-turb_status reads_submit(struct reads *reads, turb_error *err) {
-  if (reads->queued == 0 && reads->in_flight == 0) {
-    return TURB_OK;
-  }
-  if (reads->ring == NULL) {
-    const turb_status status = io_ring_lease(reads->system, &reads->ring, err);
-    if (status != TURB_OK) {
-      return status;
-    }
-    reads->leased = true;
-  }
+void reads_hand_over(struct reads *reads) {
   while (reads->queue_head != NULL) {
     struct io_op *op = reads->queue_head;
     struct io_op *next = op->next; /* the ring uses the link */
@@ -89,6 +79,20 @@ turb_status reads_submit(struct reads *reads, turb_error *err) {
     reads->queued--;
     reads->in_flight++;
   }
+}
+
+turb_status reads_submit(struct reads *reads, turb_error *err) {
+  if (reads->queued == 0 && reads->in_flight == 0) {
+    return TURB_OK;
+  }
+  if (reads->ring == NULL) {
+    const turb_status status = io_ring_lease(reads->system, &reads->ring, err);
+    if (status != TURB_OK) {
+      return status;
+    }
+    reads->leased = true;
+  }
+  reads_hand_over(reads);
   return io_ring_submit(reads->ring, err);
 }
 
