@@ -15,7 +15,7 @@ int main(int count, char **arguments) {
       turb_put(colours, TURB_STR("red"), (turb_bytes){red, sizeof red}, TURB_NONE, NULL, &err) != TURB_OK ||
       turb_put(colours, TURB_STR("blue"), (turb_bytes){blue, sizeof blue}, TURB_NONE, NULL, &err) != TURB_OK ||
       turb_search(colours, (turb_bytes){orange, sizeof orange}, NULL, &found, &err) != TURB_OK) {
-    fprintf(stderr, "%s\n", err.message);
+    (void)fprintf(stderr, "%s\n", err.message);
     return 1;
   }
   for (size_t i = 0; i < turb_result_count(found); i++) {

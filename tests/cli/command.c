@@ -25,7 +25,7 @@ static const char *turb_path(void) {
     CHECK(slash != NULL);
     *slash = '\0';
   }
-  (void)strcat(path, "/turb");
+  memcpy(path + strlen(path), "/turb", sizeof "/turb");
   CHECK_MSG(access(path, X_OK) == 0, "%s is not built", path);
   return path;
 }
@@ -204,8 +204,6 @@ const char *json_value(const char *text, const char *name) {
   if (*found == '[') {
     size = strcspn(found, "]") + 1;
   }
-  CHECK(size < sizeof value);
-  memcpy(value, found, size);
-  value[size] = '\0';
+  CHECK(snprintf(value, sizeof value, "%.*s", (int)size, found) < (int)sizeof value);
   return value;
 }

@@ -46,8 +46,8 @@ static uint64_t count_rows(turb_collection *collection) {
 
 static turb_status get_number(turb_collection *collection, const char *prefix, uint64_t number, void *vector, char *attributes) {
   uint8_t key[64];
-  const size_t size = strlen(prefix);
-  memcpy(key, prefix, size);
+  const size_t size = strnlen(prefix, sizeof key - sizeof number);
+  memcpy(key, prefix, size); /* without its end: the number follows */
   number = htobe64(number);
   memcpy(key + size, &number, sizeof number);
   size_t attributes_size = 0;
