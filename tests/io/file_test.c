@@ -200,6 +200,9 @@ static void names(struct disk *disk) {
   CHECK_OK(io_rename(system, disk_path(disk, "sub/a"), disk_path(disk, "sub/b"), NULL));
   CHECK_STATUS(io_rename(system, disk_path(disk, "sub/a"), disk_path(disk, "sub/b"), NULL), TURB_NOT_FOUND);
   CHECK_OK(io_rename(system, disk_path(disk, "sub/b"), disk_path(disk, "b"), NULL)); /* to another folder */
+  CHECK_OK(io_link(system, disk_path(disk, "b"), disk_path(disk, "same"), NULL));
+  CHECK_OK(io_rename(system, disk_path(disk, "b"), disk_path(disk, "same"), NULL)); /* two names of one file: both stay */
+  CHECK_OK(io_unlink(system, disk_path(disk, "same"), NULL));
   CHECK_OK(io_unlink(system, disk_path(disk, "sub/c"), NULL));
   CHECK_STATUS(io_unlink(system, disk_path(disk, "sub/c"), NULL), TURB_NOT_FOUND);
   CHECK_OK(io_sync_folder(system, disk_path(disk, "sub"), NULL));
@@ -307,6 +310,11 @@ static void poisoned(struct disk *disk) {
   tracked_wait(ring, &failing);
   CHECK_STATUS(io_op_status(&failing.op, NULL), TURB_IO);
   CHECK_STATUS(io_file_sync(other, NULL), TURB_IO);
+  const uint64_t tried = turb_simulation_operations(disk->simulation);
+  tracked_queue(ring, &failing);
+  tracked_wait(ring, &failing);
+  CHECK_STATUS(io_op_status(&failing.op, NULL), TURB_IO);
+  CHECK_EQ(turb_simulation_operations(disk->simulation), tried);
   io_ring_return(ring);
   io_file_release(other);
   io_file_release(file);
