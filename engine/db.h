@@ -147,6 +147,8 @@ struct turb_db {
   struct list iterators;
 
   struct db_counters counters;
+  _Atomic uint64_t obsolete_tables; /* open for readers only */
+  _Atomic bool has_unlogged;        /* memtables may hold entries that no log has */
 };
 
 /* Lock rules as above. */

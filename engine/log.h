@@ -111,6 +111,7 @@ struct log_recovery_options {
   const turb_allocator *allocator;
   const struct logger *logger; /* may be NULL */
   const char *folder;
+  const char *path; /* of log_recover: the file, instead of its name in the folder; or NULL */
   const uint8_t *database_id;
   bool salvage;         /* damage is skipped to the next record that verifies, and reported */
   log_record_fn record; /* may be NULL: only checks */

@@ -1,5 +1,5 @@
 /*
- * The bytes of logs (docs/format.md 4), for the writer and the recovery alone.
+ * The bytes of logs (docs/format.md 4), for the writer, the recovery and the dump alone.
  *
  * Threads: pure functions.
  */

@@ -436,7 +436,8 @@ static turb_status walk(struct view *view, struct log_recovery *recovery, turb_e
 
 turb_status log_recover(const struct log_recovery_options *options, uint64_t number, struct log_recovery *recovery, turb_error *err) {
   *recovery = (struct log_recovery){.number = number};
-  char *path = name_path(options->allocator, options->folder, NAME_LOG, number);
+  char *path = options->path != NULL ? mem_strdup(options->allocator, options->path)
+                                     : name_path(options->allocator, options->folder, NAME_LOG, number);
   if (path == NULL) {
     return status_set(err, TURB_NO_MEMORY, "no memory to recover a log");
   }

@@ -173,7 +173,8 @@ static turb_status open_cache(turb_db *db, turb_error *err) {
                                      .budget = &db->budget,
                                      .cache = db->cache,
                                      .logger = &db->logger,
-                                     .buffered = db->options.buffered_io};
+                                     .buffered = db->options.buffered_io,
+                                     .obsolete_tables = &db->obsolete_tables};
   memcpy(db->table_env.database_id, manifest_database_id(db->manifest), sizeof db->table_env.database_id);
   return status;
 }

@@ -353,6 +353,8 @@ static turb_status commit(turb_db *db, struct group *group, turb_error *err) {
     return status_set(err, TURB_TOO_LARGE, "the database's sequence numbers are used up");
   if (group->log)
     status = append_group(db, group, first, err);
+  else
+    atomic_store_explicit(&db->has_unlogged, true, memory_order_relaxed);
   if (status != TURB_OK)
     return status;
   note_first_log(db, group);

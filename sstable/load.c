@@ -486,6 +486,7 @@ static void op_complete(struct io_op *op) {
   struct fetch *fetch = op->owner;
   fetch->pending--;
   if (fetch->reads != NULL) {
+    fetch->reads->bytes += op->done;
     reads_done(fetch->reads);
   }
   if (fetch->pending == 0) {

@@ -25,6 +25,7 @@ struct reads {
   struct io_op *queue_head, *queue_tail; /* started, not submitted */
   uint32_t queued, in_flight;
   uint64_t completed; /* operations of this queue, ever */
+  uint64_t bytes;     /* that they transferred */
 };
 void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring);
 /* Moves what is queued into the ring, which there is, as far as it has room, without submitting: for many queues on one ring, submitted together. */

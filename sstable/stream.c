@@ -120,6 +120,7 @@ static void slot_complete(struct io_op *op) {
     return;
   }
   slot->state = SLOT_READ;
+  slot->lane->reads->bytes += op->done;
   reads_done(slot->lane->reads);
 }
 

@@ -477,6 +477,9 @@ void table_release(struct table *table) {
   cache_directory_close(&table->directory);
   io_file_release(table->file);
   if (atomic_load_explicit(&table->obsolete, memory_order_relaxed)) {
+    if (env->obsolete_tables != NULL) {
+      atomic_fetch_sub_explicit(env->obsolete_tables, 1, memory_order_relaxed);
+    }
     turb_error error = TURB_ERROR_INIT;
     /* What stays behind is removed at the next open, which no record names it. */
     if (io_unlink(env->system, table->path, &error) != TURB_OK) {
@@ -495,7 +498,9 @@ void table_release(struct table *table) {
 }
 
 void table_make_obsolete(struct table *table) {
-  atomic_store_explicit(&table->obsolete, true, memory_order_relaxed);
+  if (!atomic_exchange_explicit(&table->obsolete, true, memory_order_relaxed) && table->env->obsolete_tables != NULL) {
+    atomic_fetch_add_explicit(table->env->obsolete_tables, 1, memory_order_relaxed);
+  }
 }
 
 const struct table_record *table_get_record(const struct table *table) {

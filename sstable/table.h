@@ -20,6 +20,7 @@ struct table_env { /* borrowed by tables for their life */
   struct logger *logger;
   uint8_t database_id[16];
   bool buffered; /* no O_DIRECT */
+  _Atomic uint64_t *obsolete_tables; /* how many are open though obsolete; may be NULL */
 };
 
 struct table;
