@@ -23,6 +23,7 @@ struct view {
   size_t staging_bytes;
   uint64_t overlay_at;
   size_t overlay_bytes;
+  uint64_t staged_durable; /* the highest mark of staged records */
   uint8_t *window;
   uint64_t window_at;
   size_t window_bytes;
@@ -231,7 +232,7 @@ static turb_status open_staging(struct view *view, uint32_t pages, turb_error *e
   if (place < view->begin || place % LOG_ALIGNMENT != 0 || place > UINT64_MAX / 2) {
     return TURB_OK;
   }
-  view->overlay_at = place;
+  const uint64_t first = place;
   size_t at = 0;
   struct record record;
   while (view->staging_bytes - at >= LOG_RECORD_BYTES) {
@@ -240,12 +241,18 @@ static turb_status open_staging(struct view *view, uint32_t pages, turb_error *e
         hash64(bytes + 8, LOG_RECORD_BYTES - 8 + record.payload_bytes, table_part_seed(view->seed, place)) != record.checksum) {
       break;
     }
+    if (record.durable <= place && record.durable > view->staged_durable) {
+      view->staged_durable = record.durable;
+    }
     at += (size_t)record.size;
     place += record.size;
   }
-  view->overlay_bytes = at;
-  if (place > view->size) {
-    view->size = place;
+  /* The place of staged records is never behind a gap; in a log that was cut, their marks tell. */
+  if (at != 0 && first <= view->size) {
+    view->overlay_at = first;
+    view->overlay_bytes = at;
+    view->size = place > view->size ? place : view->size;
+    view->window_bytes = 0; /* it shows the log without them */
   }
   return TURB_OK;
 }
@@ -260,7 +267,9 @@ static turb_status view_open(struct view *view, bool *unused, uint64_t *first_se
   if (status != TURB_OK) {
     return status;
   }
-  view->size = view->file_bytes < LOG_PAGE_BYTES ? LOG_PAGE_BYTES : view->file_bytes;
+  /* Up to a border: the last record's padding may be missing. */
+  view->size =
+      view->file_bytes < LOG_PAGE_BYTES ? LOG_PAGE_BYTES : (view->file_bytes + (LOG_ALIGNMENT - 1)) & ~(uint64_t)(LOG_ALIGNMENT - 1);
   view->window = mem_alloc(view->options->allocator, WINDOW_BYTES);
   if (view->window == NULL) {
     return status_set_file(err, TURB_NO_MEMORY, view->path, STATUS_NO_OFFSET, "no memory to read a log");
@@ -396,15 +405,14 @@ static turb_status pass_break(struct view *view, struct log_recovery *recovery, 
                            "the log is damaged: no record verifies here, and it was durable up to %llu",
                            (unsigned long long)recovery->durable);
   }
-  if (*next == 0) { /* the record with that mark verified a moment ago */
-    return status_set_file(err, TURB_IO, view->path, at, "the log reads differently each time");
-  }
-  recovery->skipped_bytes += *next - at;
+  /* With nothing more to come, marks of staged records tell what is missing. */
+  const uint64_t bytes = (*next != 0 ? *next : recovery->durable) - at;
+  recovery->skipped_bytes += bytes;
   recovery->skipped_stretches++;
-  logger_write(view->options->logger, LOGGER_ERROR, "%s: salvage skips %llu damaged bytes at %llu", view->path,
-               (unsigned long long)(*next - at), (unsigned long long)at);
+  logger_write(view->options->logger, LOGGER_ERROR, "%s: salvage skips %llu damaged bytes at %llu", view->path, (unsigned long long)bytes,
+               (unsigned long long)at);
   if (view->options->skipped != NULL) {
-    view->options->skipped(view->options->context, view->path, at, *next - at);
+    view->options->skipped(view->options->context, view->path, at, bytes);
   }
   return TURB_OK;
 }
@@ -459,6 +467,7 @@ turb_status log_recover(const struct log_recovery_options *options, uint64_t num
   }
   recovery->file_bytes = view.file_bytes;
   recovery->begin = recovery->end = view.begin;
+  recovery->durable = view.staged_durable;
   recovery->seed = view.seed;
   if (status == TURB_OK && !recovery->unused) {
     status = walk(&view, recovery, err);
