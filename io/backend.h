@@ -1,9 +1,9 @@
 /*
  * What the parts of io/ share: the insides of systems, files and rings, and the two function tables behind which the backends stand.
  *
- * A backend is a disk (names, files, blocking transfers: io/posix.c or io/simulated.c) and a carrier (what takes the requests of a ring: io/uring.c,
- * io/blocking.c, io/simulated.c). io/ring.c turns operations into requests, one for each piece of at most IO_PIECE_BYTES, and requests back into
- * completed operations. Carriers know no operation's owner and resume nothing.
+ * A backend is a disk (names, files, blocking transfers: io/posix.c or io/simulated.c) and a carrier (what takes the requests of a ring:
+ * io/uring.c, io/blocking.c, io/simulated.c). io/ring.c turns operations into requests, one for each piece of at most IO_PIECE_BYTES, and requests
+ * back into completed operations. Carriers know no operation's owner and resume nothing.
  *
  * Rules
  *  1. Disk calls and carriers speak in error numbers: 0 or bytes when it went well, else errno (disk calls) or -errno (results of requests).
@@ -22,9 +22,10 @@
 #include "base/list.h"
 #include "io/io.h"
 
-/* The largest request. Linux caps what a device takes in one request (max_sectors_kb, 1,280 KiB and up on today's disks); a larger transfer is split
- * by the kernel, and where that needs more request tags than are free, io_uring hands the whole of it to a worker thread. Pieces of 1 MiB stay
- * below the cap, run beside each other, and lose nothing in sequential speed. */
+/* The largest request. Linux caps what a device takes in one (max_sectors_kb, 1,280 KiB and up on today's disks), splits what is larger itself, and
+ * where that needs more request tags than are free, io_uring hands the whole of it to a worker thread; other systems' large reads fell apart
+ * there. Pieces of 1 MiB stay below the cap. 8 MiB reads, two in flight, measured: 930 MB/s in pieces and 910 MB/s whole, 0.09 and 0.06 CPU
+ * seconds a GiB. */
 #define IO_PIECE_BYTES (1u << 20)
 
 /* What files are created with, less the umask. */
@@ -212,8 +213,8 @@ struct io_file *io_file_prepare(struct io_system *system, const char *path, unsi
 void io_file_opened(struct io_file *file);
 /* ... could not be opened. */
 void io_file_discard(struct io_file *file);
-/* After a transfer of `moved` bytes at offset that was short: how much of it counts (direct files go on at a multiple of their alignment), and whether a
- * read has met the end of the file. Returns errno. */
+/* After a transfer of `moved` bytes at offset that was short: how much of it counts (direct files go on at a multiple of their alignment), and
+ * whether a read has met the end of the file. Returns errno. */
 int io_file_short(struct io_file *file, bool write, uint64_t offset, size_t moved, size_t *counts, bool *ended);
 /* Remembers the first failed sync and returns the error that this one has to report. */
 int io_file_sync_result(struct io_file *file, int error);

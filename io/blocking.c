@@ -1,8 +1,9 @@
 /*
  * The blocking carrier: threads that run pread, pwrite and fdatasync, for kernels and containers that forbid io_uring.
  *
- * One pool a system, shared by its rings, made with the first of them. Threads are started as work queues up, up to MAX_THREADS (a deep queue keeps a disk
- * busy only when that many calls wait for it at once), and joined when the system closes. Where not one can be started, the flush does the work itself.
+ * One pool a system, shared by its rings, made with the first of them. Threads are started as work queues up, up to MAX_THREADS (a deep queue
+ * keeps a disk busy only when that many calls wait for it at once), and joined when the system closes. Where not one can be started, the flush
+ * does the work itself.
  *
  *   put ─> staged (ring's thread) ─ flush ─> pool queue ─ a thread ─> done list of the ring ─ reap ─> io_ring_finish
  *

@@ -4,8 +4,8 @@
  * Invariants
  *  1. A file's descriptor is open from io_file_opened until the last reference is released; operations in flight hold references of their own.
  *  2. The first failed sync is remembered for good (the kernel may have dropped the dirty pages and would call a second one a success).
- *  3. While one system has a file open directly, it does not have it open buffered: the page cache and the disk would tell different tales. Asserted in debug
- *     builds.
+ *  3. While one system has a file open directly, it does not have it open buffered: the page cache and the disk would tell different tales.
+ *     Asserted in debug builds.
  * Threads: any.
  */
 #include <assert.h>

@@ -1,19 +1,22 @@
 /* io: everything that blocks. Files, operations, rings, and the three backends behind one function table.
  *
  * A system (one a database) knows its backend and opens files; a ring (one thread at a time) carries operations. An operation is memory of its
- * owner's: the owner fills it, queues it, and does not touch it again until `complete` is called from io_ring_poll or io_ring_wait on the ring's thread.
+ * owner's: the owner fills it, queues it, and does not touch it again until `complete` is called from io_ring_poll or io_ring_wait on the ring's
+ * thread.
  *
  *   IDLE --io_ring_queue--> QUEUED --io_ring_submit--> SUBMITTED --(kernel)--> io_ring_poll --> DONE (complete() called)
  *
  * Invariants
  *  1. `complete` is called exactly once for every queued operation, never from io_ring_queue or io_ring_submit, on the ring's thread.
- *  2. READ and WRITE are complete transfers: short ones are resumed, EINTR and EAGAIN retried, requests above the device's limit split. A read that meets the
- *     end of the file is OK with done < size.
+ *  2. READ and WRITE are complete transfers: short ones are resumed, EINTR and EAGAIN retried, requests above the device's limit split. A read
+ *     that meets the end of the file is OK with done < size.
  *  3. A failed IO_SYNC poisons its file: every later sync of it fails with the same error (the kernel may have dropped the dirty pages).
- *  4. A file is opened either direct or buffered, and is never read both ways by one system. Direct transfers have offset, size and memory aligned to
- *     IO_DIRECT_ALIGNMENT.
- *  5. Operations linked with IO_OP_LINKED start only after the one before completed well; after a failure the rest of the chain completes with TURB_CANCELLED.
- *  6. A ring that is destroyed first cancels and reaps everything in flight (io_ring_in_flight tells how much there is), calling `complete` for each.
+ *  4. A file is opened either direct or buffered, and is never read both ways by one system. Direct transfers have offset, size and memory aligned
+ *     to IO_DIRECT_ALIGNMENT.
+ *  5. Operations linked with IO_OP_LINKED start only after the one before completed well; after a failure the rest of the chain completes with
+ *     TURB_CANCELLED.
+ *  6. A ring that is destroyed first cancels and reaps everything in flight (io_ring_in_flight tells how much there is), calling `complete` for
+ *     each.
  *  7. `complete` may queue and submit on the same ring, also the same operation again; it must not poll, wait, run or destroy it.
  * Threads: io_system and io_file calls from any thread; a ring and its operations from one thread at a time.
  */
@@ -65,7 +68,8 @@ TURB_MUST_CHECK turb_status io_system_open(const struct io_system_options *optio
 /* Ends what closed cursors left under way on the rings of the pool: afterwards their operations hold no file, frame or table any more. */
 void io_system_drain(struct io_system *system);
 void io_system_close(struct io_system *system); /* all files, locks and rings are closed before */
-/* Waits for what is in flight on rings that nobody leases, so that what those operations hold (files, memory) is let go. Before the owners of that are closed. */
+/* Waits for what is in flight on rings that nobody leases, so that what those operations hold (files, memory) is let go. Before the owners of that
+ * are closed. */
 void io_system_settle(struct io_system *system);
 void io_system_stats(const struct io_system *system, struct io_stats *stats);
 
@@ -79,7 +83,8 @@ TURB_MUST_CHECK turb_status io_unlink(struct io_system *system, const char *path
 TURB_MUST_CHECK turb_status io_sync_folder(struct io_system *system, const char *path, turb_error *err);
 /* size and allocated bytes on disk; NOT_FOUND. Either out may be NULL. */
 TURB_MUST_CHECK turb_status io_stat(struct io_system *system, const char *path, uint64_t *size, uint64_t *allocated, turb_error *err);
-/* Advisory lock on a file that is created when missing (an existing one only when shared); LOCKED when another opener (also in this process) holds it against us. */
+/* Advisory lock on a file that is created when missing (an existing one only when shared); LOCKED when another opener (also in this process) holds
+ * it against us. */
 TURB_MUST_CHECK turb_status io_lock(struct io_system *system, const char *path, bool shared, struct io_lock **lock, turb_error *err);
 void io_unlock(struct io_lock *lock);
 
@@ -103,7 +108,7 @@ TURB_MUST_CHECK turb_status io_file_size(struct io_file *file, uint64_t *size, t
 TURB_MUST_CHECK turb_status io_file_truncate(struct io_file *file, uint64_t size, turb_error *err);
 /* Reserves space on disk; `extend` also sets the size. Not supported by the file system: OK without effect. */
 TURB_MUST_CHECK turb_status io_file_allocate(struct io_file *file, uint64_t offset, uint64_t size, bool extend, turb_error *err);
-/* Blocking transfers outside any ring (log, manifest, tails): complete, or an error. read: CORRUPTION "truncated" when the file ends before size. */
+/* Blocking transfers outside any ring (log, manifest, tails): complete, or an error. read: CORRUPTION "truncated" when the file ends early. */
 TURB_MUST_CHECK turb_status io_file_read(struct io_file *file, void *data, size_t size, uint64_t offset, turb_error *err);
 TURB_MUST_CHECK turb_status io_file_write(struct io_file *file, const void *data, size_t size, uint64_t offset, turb_error *err);
 TURB_MUST_CHECK turb_status io_file_sync(struct io_file *file, turb_error *err); /* data, and what is needed to read it back */
@@ -150,8 +155,8 @@ struct io_ring_options {
 TURB_MUST_CHECK turb_status io_ring_create(struct io_system *system, const struct io_ring_options *options, struct io_ring **ring,
                                            turb_error *err);
 void io_ring_destroy(struct io_ring *ring);
-/* A ring from the system's pool (made when the pool is empty), for the calling thread until it is given back. Operations that nobody waits for any more (their owners
- * free themselves) may be in flight then: who leases the ring next completes them on the way, or io_system_settle does. */
+/* A ring from the system's pool (made when the pool is empty), for the calling thread until it is given back. Operations that nobody waits for any
+ * more (their owners free themselves) may be in flight then: who leases the ring next completes them on the way, or io_system_settle does. */
 TURB_MUST_CHECK turb_status io_ring_lease(struct io_system *system, struct io_ring **ring, turb_error *err);
 void io_ring_return(struct io_ring *ring);
 
@@ -159,19 +164,20 @@ void io_ring_return(struct io_ring *ring);
 bool io_ring_queue(struct io_ring *ring, struct io_op *op);
 /* All that is queued, in one system call (none when nothing is queued). On failure the operations stay queued. */
 TURB_MUST_CHECK turb_status io_ring_submit(struct io_ring *ring, turb_error *err);
-/* Completes what is done; returns how many operations completed. Makes no system call when nothing is done. With io_uring it makes one when completions wait in the
- * kernel to be posted (a flag in shared memory says so), and one when a short transfer is resumed. */
+/* Completes what is done; returns how many operations completed. Makes no system call when nothing is done. With io_uring it makes one when
+ * completions wait in the kernel to be posted (a flag in shared memory says so), and one when a short transfer is resumed. */
 size_t io_ring_poll(struct io_ring *ring);
 /* Submits and waits until at least `count` operations completed since the call (or nothing is in flight), at most timeout_ns. TIMED_OUT. */
 TURB_MUST_CHECK turb_status io_ring_wait(struct io_ring *ring, size_t count, uint64_t timeout_ns, turb_error *err);
-/* Asks to cancel a queued or submitted operation; it still completes (TURB_CANCELLED, or as it went), and what is linked behind it with TURB_CANCELLED unless it went
- * well. No-op on IDLE and DONE. */
+/* Asks to cancel a queued or submitted operation; it still completes (TURB_CANCELLED, or as it went), and what is linked behind it with
+ * TURB_CANCELLED unless it went well. No-op on IDLE and DONE. */
 void io_ring_cancel(struct io_ring *ring, struct io_op *op);
 /* Queues, submits and waits for one operation (completes others on the way). */
 TURB_MUST_CHECK turb_status io_ring_run(struct io_ring *ring, struct io_op *op, turb_error *err);
 size_t io_ring_in_flight(const struct io_ring *ring); /* queued and submitted */
 size_t io_ring_room(const struct io_ring *ring);      /* how many more io_ring_queue takes */
-/* Readable while completions wait to be polled. For rings made `pollable`, else -1. With io_uring, epoll_wait on it may return EINTR when a completion arrives. */
+/* Readable while completions wait to be polled. For rings made `pollable`, else -1. With io_uring, epoll_wait on it may return EINTR when a
+ * completion arrives. */
 int io_ring_descriptor(const struct io_ring *ring);
 /* The registered buffer (page-aligned), or NULL with size 0 when none was granted. */
 void *io_ring_fixed_buffer(struct io_ring *ring, size_t *size);

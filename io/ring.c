@@ -11,18 +11,18 @@
  * so that its pieces run beside each other, and goes on with the one it has when there are none.
  *
  * Chains (IO_OP_LINKED). op->next, free once the operation has left the queue, names the one that follows. Where every member is one piece and the
- * carrier has room for all, the chain goes to the carrier linked, in one submission; otherwise each member is held here until the one before went well.
- * A carrier breaks a chain also where we would not (a short transfer that is resumed, a read that met the end of its file): a follower that comes
- * back as cancelled is then held, and put again when what it follows has ended well.
+ * carrier has room for all, the chain goes to the carrier linked, in one submission; otherwise each member is held here until the one before went
+ * well. A carrier breaks a chain also where we would not (a short transfer that is resumed, a read that met the end of its file): a follower that
+ * comes back as cancelled is then held, and put again when what it follows has ended well.
  *
  * Invariants
  *  1. unused_count >= queued: a queued operation always finds a request, so that io_ring_submit takes no memory and cannot fail half-way.
- *  2. in_flight = operations that are QUEUED, SUBMITTED or ready. complete() is called from io_ring_poll and what calls it alone, once per operation,
- *     and the ring does not touch the operation afterwards.
+ *  2. in_flight = operations that are QUEUED, SUBMITTED or ready. complete() is called from io_ring_poll and what calls it alone, once per
+ *     operation, and the ring does not touch the operation afterwards.
  *  3. A request is in exactly one of these places: unused, the carrier (in_carrier), ring->again, or at rest (held, or waiting for pieces).
  *  4. A follower ends after what it follows.
- *  5. While an operation is SUBMITTED op->slot is its first request's number, or READY_SLOT once it is ready. While QUEUED it is 1 when the next in the queue is
- *     linked to it, else 0.
+ *  5. While an operation is SUBMITTED op->slot is its first request's number, or READY_SLOT once it is ready. While QUEUED it is 1 when the next
+ *     in the queue is linked to it, else 0.
  * Threads: one at a time, as in io.h.
  */
 #include <assert.h>
@@ -318,8 +318,8 @@ void io_ring_finish(struct io_ring *ring, struct io_request *request, int64_t re
     result = first->cancelled ? -ECANCELED : result;
   }
   if (result == -ECANCELED && first->link == IO_LINK_WAITING) {
-    /* The carrier broke the chain. Whether that stands is for what went before to say; also one that was cancelled itself must not end before that, which
-     * still names it. */
+    /* The carrier broke the chain. Whether that stands is for what went before to say; also one that was cancelled itself must not end before
+     * that, which still names it. */
     first->held = true;
     return;
   }

@@ -3,8 +3,8 @@
  *
  *   put ─> staged ─ flush ─> pending ─ reap: each pending request, oldest first, is held back or run
  *
- * Nothing runs by itself, so that with one thread the same seed and the same calls give the same schedule. A request is held back at most HOLDS times:
- * every wait ends.
+ * Nothing runs by itself, so that with one thread the same seed and the same calls give the same schedule. A request is held back at most HOLDS
+ * times: every wait ends.
  *
  * Invariants
  *  1. A linked request runs after the one before it has, and is given back as cancelled when that one did not go well.

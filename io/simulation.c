@@ -10,7 +10,8 @@
  * What a power cut does, decided at restart by the seed:
  *  - a page that differs from its durable self is lost, kept, or torn: each of its 512-byte sectors old or new;
  *  - a size that differs from the durable one is any size between both; bytes that were never written read as zeros;
- *  - each pending change happened or did not, by itself (a rename wholly or not at all): no order between names is promised, as POSIX promises none;
+ *  - each pending change happened or did not, by itself (a rename wholly or not at all): no order between names is promised, as POSIX promises
+ *    none;
  *  - a sync of a file makes its content durable and not its name; a sync of a folder makes the changes durable that set or remove a name in it.
  * A sync that fails marks its pages clean without having made all of them durable: a later sync says well and saves nothing, as Linux does.
  *
@@ -447,7 +448,8 @@ static bool shares_name(const struct change *a, const struct change *b) {
          (a->removed != NULL && (a->removed == b->set || a->removed == b->removed));
 }
 
-/* Applies a change behind the older ones of the same names, so that a rename between two folders is not overtaken by the making of what it moves. */
+/* Applies a change behind the older ones of the same names, so that a rename between two folders is not overtaken by the making of what it moves.
+ * */
 static void change_apply_in_order(turb_simulation *simulation, struct change *change) {
   struct list *link = list_first(&simulation->changes);
   while (link != &change->link) {

@@ -1,8 +1,8 @@
 /*
  * The simulated disk, as io/simulated.c uses it. Its public calls (turb_simulation_...) are in turbidite.h, section 10.
  *
- * Every call returns 0 or errno, transfers bytes or -errno. A handle is an opening of one file, good until the power is cut or the disk restarted; then
- * everything done through it fails with EIO, and closing it is all that is left.
+ * Every call returns 0 or errno, transfers bytes or -errno. A handle is an opening of one file, good until the power is cut or the disk restarted;
+ * then everything done through it fails with EIO, and closing it is all that is left.
  *
  * Threads: any; one mutex.
  */

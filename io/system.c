@@ -4,11 +4,11 @@
  *   AUTO ── first ring set up ──> io_uring
  *     └──── refused (kernel, seccomp, limits) ──> blocking, with fell_back and the errno in the statistics
  *
- * A single ring that io_uring refuses later (EMFILE, say) is made blocking too where AUTO was asked for, so that a full table of descriptors slows reads down and
- * does not fail each of them.
+ * A single ring that io_uring refuses later (EMFILE, say) is made blocking too where AUTO was asked for, so that a full table of descriptors slows
+ * reads down and does not fail each of them.
  *
  * Invariants
- *  1. The pool holds rings of the system's own carrier alone, with nothing in flight.
+ *  1. The pool holds rings of the system's own carrier alone. They may carry orphans: operations of closed cursors, which free themselves.
  *  2. io_system_close comes after every file, lock and ring was given back; that is asserted.
  * Threads: all calls from any thread; the mutex guards pool and open files and is never held over a system call that may block on a disk.
  */

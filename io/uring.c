@@ -8,12 +8,14 @@
  *   COOP_TASKRUN | TASKRUN_FLAG    196,000 / 193,000  2.1 / 2.5        6.2 / 9.6
  *   SINGLE_ISSUER | DEFER_TASKRUN  221,000 / 208,000  2.6 / 2.7        6.0 / 9.8
  *
- * SINGLE_ISSUER ties a ring to the thread that made it, which a pool of leased rings and a loop that an embedder hands from thread to thread cannot keep, and DEFER_TASKRUN
- * needs it. COOP_TASKRUN saves the interrupts that would make a running thread post its completions. Its price is that they stand in the kernel until the
- * thread enters it; TASKRUN_FLAG tells so in shared memory, so that a poll enters the kernel when something is there and never otherwise.
+ * SINGLE_ISSUER ties a ring to the thread that made it, which a pool of leased rings and a loop that an embedder hands from thread to thread
+ * cannot keep, and DEFER_TASKRUN needs it. COOP_TASKRUN saves the interrupts that would make a running thread post its completions. Its price is
+ * that they stand in the kernel until the thread enters it; TASKRUN_FLAG tells so in shared memory, so that a poll enters the kernel when
+ * something is there and never otherwise.
  *
- * A registered buffer saves 8 to 12 % of the CPU time of a read (2.04 to 1.83 µs) and is kept. Registered files saved 0 to 2 % alone and nothing beside
- * registered buffers, with one thread and with two on one file, and would keep deleted files' space occupied until every ring had let go: not used.
+ * A registered buffer saves 8 to 12 % of the CPU time of a read (2.04 to 1.83 µs) and is kept. Registered files saved 0 to 2 % alone and nothing
+ * beside registered buffers, with one thread and with two on one file, and would keep deleted files' space occupied until every ring had let go:
+ * not used.
  *
  * Threads: a ring's owner.
  */
@@ -33,8 +35,8 @@ static struct io_uring *uring_of(const struct io_ring *ring) {
   return ring->carrier_state;
 }
 
-/* liburing maps and unmaps a ring's memory without libc, so that ThreadSanitizer takes one ring's memory for an older one's of another thread. Called before
- * the unmapping and behind the mapping, this puts the two in order for it. */
+/* liburing maps and unmaps a ring's memory without libc, so that ThreadSanitizer takes one ring's memory for an older one's of another thread.
+ * Called before the unmapping and behind the mapping, this puts the two in order for it. */
 static void order_mappings(struct io_system *system) {
 #if defined(__SANITIZE_THREAD__)
   mutex_lock(&system->mutex);

@@ -26,7 +26,8 @@ struct disk {
 
 const char *disk_name(enum disk_kind kind);
 
-/* False, with a line on standard error, where this machine forbids io_uring. Options may be NULL; backend, simulation, allocator and budget are filled in. */
+/* False, with a line on standard error, where this machine forbids io_uring. Options may be NULL; backend, simulation, allocator and budget are
+ * filled in. */
 bool disk_open(struct disk *disk, enum disk_kind kind, const struct io_system_options *options);
 void disk_close(struct disk *disk);
 /* Runs body on every kind of disk. */
