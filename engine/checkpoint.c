@@ -19,11 +19,11 @@
 struct checkpoint {
   turb_db *db;
   const char *folder;
-  uint8_t *buffer;         /* COPY_BYTES */
-  struct io_file *live;    /* the copy of the log that takes writes */
-  uint64_t live_number;    /* its log; 0: none */
-  uint64_t copied;         /* bytes of it */
-  struct catalog catalog;  /* of the moment, as are the next */
+  uint8_t *buffer;        /* COPY_BYTES */
+  struct io_file *live;   /* the copy of the log that takes writes */
+  uint64_t live_number;   /* its log; 0: none */
+  uint64_t copied;        /* bytes of it */
+  struct catalog catalog; /* of the moment, as are the next */
   struct version **held;
   size_t held_count, held_capacity;
 };
@@ -59,7 +59,8 @@ static turb_status create_copy(struct checkpoint *c, uint64_t number, struct io_
   *file = NULL;
   char *path = name_path(&c->db->allocator, c->folder, NAME_LOG, number);
   const turb_status status =
-      path ? io_file_open(c->db->system, path, IO_OPEN_READ | IO_OPEN_WRITE | IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, file, err) : no_memory(err);
+      path ? io_file_open(c->db->system, path, IO_OPEN_READ | IO_OPEN_WRITE | IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, file, err)
+           : no_memory(err);
   mem_free_string(&c->db->allocator, path);
   return status;
 }

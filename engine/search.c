@@ -25,7 +25,8 @@ static turb_status read_options(const turb_search_options *given, turb_search_op
   if (options->k > SEARCH_MAX_K)
     return status_set(err, TURB_INVALID, "k is %u, and must be from 1 to %u", options->k, SEARCH_MAX_K);
   if (options->mode != TURB_SEARCH_DEFAULT && options->mode != TURB_SEARCH_EXACT)
-    return status_set(err, TURB_INVALID, "mode is %d, and must be from %d to %d", (int)options->mode, TURB_SEARCH_DEFAULT, TURB_SEARCH_EXACT);
+    return status_set(err, TURB_INVALID, "mode is %d, and must be from %d to %d", (int)options->mode, TURB_SEARCH_DEFAULT,
+                      TURB_SEARCH_EXACT);
   if (options->has_radius && isnan(options->radius))
     return status_set(err, TURB_INVALID, "radius is not a number");
   if (options->parts & ~(uint32_t)TURB_ALL)
@@ -147,8 +148,8 @@ static turb_status search_open(struct search *s, turb_collection *collection, si
   return status;
 }
 
-static turb_status run(turb_collection *collection, size_t count, const uint8_t *queries, const turb_search_options *given, turb_result **results,
-                       turb_error *err) {
+static turb_status run(turb_collection *collection, size_t count, const uint8_t *queries, const turb_search_options *given,
+                       turb_result **results, turb_error *err) {
   struct search search;
   turb_status status = search_open(&search, collection, count, queries, given, err);
   if (status != TURB_OK)
@@ -166,7 +167,8 @@ static turb_status run(turb_collection *collection, size_t count, const uint8_t 
 
 /* ---- the public calls ---- */
 
-turb_status turb_search(turb_collection *collection, turb_bytes query, const turb_search_options *options, turb_result **result, turb_error *err) {
+turb_status turb_search(turb_collection *collection, turb_bytes query, const turb_search_options *options, turb_result **result,
+                        turb_error *err) {
   *result = NULL;
   turb_status status = db_check_readable(collection, err);
   if (status == TURB_OK)

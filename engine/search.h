@@ -132,8 +132,8 @@ struct search {
 TURB_MUST_CHECK turb_status search_checks_open(struct search *search, turb_error *err);
 void search_checks_close(struct search *search);
 /* A row at or below the threshold of its query. */
-TURB_MUST_CHECK turb_status search_checks_add(struct search *search, const struct source *source, uint64_t row, uint32_t query, float distance,
-                                              turb_error *err);
+TURB_MUST_CHECK turb_status search_checks_add(struct search *search, const struct source *source, uint64_t row, uint32_t query,
+                                              float distance, turb_error *err);
 /* Goes on with those that wait, without waiting; hands new reads to the kernel. */
 TURB_MUST_CHECK turb_status search_checks_poll(struct search *search, turb_error *err);
 /* Waits until all are decided. */

@@ -253,7 +253,8 @@ static bool find_busy(const struct search *s, const struct source *source, uint6
   return false;
 }
 
-turb_status search_checks_add(struct search *s, const struct source *source, uint64_t row, uint32_t query, float distance, turb_error *err) {
+turb_status search_checks_add(struct search *s, const struct source *source, uint64_t row, uint32_t query, float distance,
+                              turb_error *err) {
   uint16_t number;
   if (s->busy_count && s->query_count > 1 && find_busy(s, source, row, &number))
     return await_check(s, number, query, distance, err);

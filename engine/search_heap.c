@@ -121,7 +121,8 @@ static turb_status grow(struct search_heap *heap, const struct search_memory *me
 }
 
 /* Room for one more key: without `leaving` (an index, or UINT32_MAX), what is kept fills at most half of the new buffer. */
-static turb_status grow_keys(struct search_heap *heap, const struct search_memory *memory, size_t bytes, uint32_t leaving, turb_error *err) {
+static turb_status grow_keys(struct search_heap *heap, const struct search_memory *memory, size_t bytes, uint32_t leaving,
+                             turb_error *err) {
   if (heap->key_end + bytes <= heap->key_capacity)
     return TURB_OK;
   const size_t gone = leaving == UINT32_MAX ? 0 : heap->found[leaving].key.size;

@@ -50,7 +50,8 @@ static bool loses_tie(const struct search_heap *heap, const struct source *sourc
   return worst->source->run == source->run && (source > worst->source || (source == worst->source && row > worst->row));
 }
 
-static turb_status take_candidates(struct search *s, uint32_t query, const struct scan_rows *rows, const float *distances, turb_error *err) {
+static turb_status take_candidates(struct search *s, uint32_t query, const struct scan_rows *rows, const float *distances,
+                                   turb_error *err) {
   const struct search_heap *heap = &s->heaps[query];
   for (uint32_t i = next_near(distances, 0, rows->count, heap->threshold); i < rows->count;
        i = next_near(distances, i + 1, rows->count, heap->threshold)) {
@@ -92,7 +93,8 @@ static turb_status scan_rows(struct search *s, const struct scan_rows *rows, tur
 }
 
 /* Rows side by side at the stride. */
-static turb_status scan_run(struct search *s, const struct source *source, const uint8_t *data, uint64_t first, uint64_t count, turb_error *err) {
+static turb_status scan_run(struct search *s, const struct source *source, const uint8_t *data, uint64_t first, uint64_t count,
+                            turb_error *err) {
   turb_status status = TURB_OK;
   for (uint64_t done = 0; done < count && status == TURB_OK;) {
     const uint32_t some = count - done < s->chunk_rows ? (uint32_t)(count - done) : s->chunk_rows;
@@ -105,8 +107,8 @@ static turb_status scan_run(struct search *s, const struct source *source, const
 }
 
 /* Rows [first, last) of blocks that lie one behind the other from `data` on, the first of which begins with row `base`. */
-static turb_status scan_blocks(struct search *s, const struct source *source, const uint8_t *data, uint64_t base, uint64_t first, uint64_t last,
-                               turb_error *err) {
+static turb_status scan_blocks(struct search *s, const struct source *source, const uint8_t *data, uint64_t base, uint64_t first,
+                               uint64_t last, turb_error *err) {
   const struct table_shape *shape = &s->collection->shape;
   const uint64_t per_block = shape->rows_per_block;
   if (per_block * shape->stride == shape->block_bytes) /* nothing between the blocks */
@@ -145,7 +147,8 @@ static turb_status scan_memtable_range(struct search *s, const struct source *so
   const void *pointers[GATHERED_ROWS];
   uint64_t numbers[GATHERED_ROWS];
   struct scan_rows rows = {.source = source, .pointers = pointers, .numbers = numbers};
-  const struct memtable_node *node = bounds->lower.size ? memtable_lower_bound(memtable, bounds->lower, SLOT_SEQUENCE_MAX) : memtable_first(memtable);
+  const struct memtable_node *node =
+      bounds->lower.size ? memtable_lower_bound(memtable, bounds->lower, SLOT_SEQUENCE_MAX) : memtable_first(memtable);
   turb_status status = TURB_OK;
   for (; node && status == TURB_OK; node = memtable_next(node)) {
     const struct slot *slot = memtable_node_slot(node);
@@ -173,7 +176,7 @@ struct segment {
 
 struct walk {
   struct search *search;
-  uint32_t run, table; /* the next table */
+  uint32_t run, table;         /* the next table */
   const struct source *source; /* the current one: rows [row, end) are left; or NULL */
   uint64_t row, end;
   bool run_entered;
@@ -211,7 +214,8 @@ static turb_status walk_table(struct walk *walk, turb_error *err) {
       walk->table = s->bounds.lower.size ? run_view_find(run, s->bounds.lower) : 0;
     walk->run_entered = true;
     const struct table_record *record = walk->table < run->count ? table_get_record(run->sources[walk->table].table) : NULL;
-    if (!record || (s->bounds.upper.size && key_compare(record->lower.data, record->lower.size, s->bounds.upper.data, s->bounds.upper.size) >= 0)) {
+    if (!record ||
+        (s->bounds.upper.size && key_compare(record->lower.data, record->lower.size, s->bounds.upper.data, s->bounds.upper.size) >= 0)) {
       walk->run++;
       walk->run_entered = false;
       continue;
@@ -318,7 +322,9 @@ static turb_status stream_open(struct search *s, const struct segment *segment, 
                                        .first_ordinal = segment->first,
                                        .last_ordinal = segment->last,
                                        .piece_bytes = bytes < PIECE_BYTES ? (uint32_t)bytes : PIECE_BYTES,
-                                       .depth = pieces < PIECES_MIN ? PIECES_MIN : pieces > PIECES_MAX ? PIECES_MAX : (uint32_t)pieces,
+                                       .depth = pieces < PIECES_MIN   ? PIECES_MIN
+                                                : pieces > PIECES_MAX ? PIECES_MAX
+                                                                      : (uint32_t)pieces,
                                        .use = BUDGET_SEARCH,
                                        .verify = true,
                                        .eager = true};

@@ -121,7 +121,8 @@ turb_status turb_get_stats(turb_db *db, turb_stats *stats, turb_error *err) {
   return status == TURB_OK ? options_write(&full, sizeof full, stats, "turb_stats", err) : status;
 }
 
-turb_status turb_list_runs(turb_collection *collection, bool (*each)(void *context, const turb_run_info *run), void *context, turb_error *err) {
+turb_status turb_list_runs(turb_collection *collection, bool (*each)(void *context, const turb_run_info *run), void *context,
+                           turb_error *err) {
   struct read_view view;
   const turb_status status = read_view_open(collection, NULL, &view, err);
   if (status != TURB_OK)

@@ -36,7 +36,8 @@ static turb_status sort_out(struct verification *v, const turb_error *why, turb_
   return TURB_OK;
 }
 
-__attribute__((format(printf, 4, 5))) static void report_at(struct verification *v, const char *path, uint64_t offset, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static void report_at(struct verification *v, const char *path, uint64_t offset, const char *format,
+                                                            ...) {
   char text[400];
   va_list arguments;
   va_start(arguments, format);
@@ -217,8 +218,8 @@ static turb_status verify_all(struct verification *v, turb_error *err) {
   return status == TURB_OK ? write_submit(db, &writer, err) : status;
 }
 
-turb_status turb_verify(turb_db *db, void (*problem)(void *context, const turb_error *problem), void *context, turb_verify_report *report_to,
-                        turb_error *err) {
+turb_status turb_verify(turb_db *db, void (*problem)(void *context, const turb_error *problem), void *context,
+                        turb_verify_report *report_to, turb_error *err) {
   struct verification v = {.db = db, .problem = problem, .context = context, .report = {.size = sizeof v.report}};
   turb_status status = verify_all(&v, err);
   for (size_t i = 0; i < v.held_count; i++)

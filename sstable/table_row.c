@@ -152,7 +152,10 @@ enum get_state table_row_find_step(struct table_row_find *find) {
     switch (find->step) {
     case STEP_INDEX: state = step_index(find); break;
     case STEP_KEYS: state = step_keys(find); break;
-    default: assert(false); state = GET_FAILED; break;
+    default:
+      assert(false);
+      state = GET_FAILED;
+      break;
     }
   }
   if (state == GET_FAILED) {
