@@ -423,6 +423,7 @@ static turb_state table_batch(struct cursor *cursor, struct cursor_batch *batch,
       cursor->slot += backward ? -(ptrdiff_t)n : (ptrdiff_t)n;
       break;
     }
+    cursor->slot = backward ? cursor->window_begin : cursor->window_end - 1; /* the last that was taken: the move goes on from it */
     if (!batch_leaves_window(cursor, batch, backward)) break;
   }
   return cursor->state;
