@@ -75,11 +75,12 @@ static struct io_system *open_backend(turb_backend backend) {
 TEST(log, round_trip_on_files) {
   const turb_backend backends[] = {TURB_BACKEND_AUTO, TURB_BACKEND_BLOCKING};
   const size_t bounds[] = {600, 100000};
+  const char *parent = test_tmpdir();
   for (size_t b = 0; b < 2; b++) {
     struct io_system *system = open_backend(backends[b]);
     for (size_t i = 0; i < 2; i++) {
       char folder[512];
-      (void)snprintf(folder, sizeof folder, "%s/%zu-%zu", test_tmpdir(), b, i);
+      (void)snprintf(folder, sizeof folder, "%s/%zu-%zu", parent, b, i);
       CHECK_OK(io_make_folder(system, folder, NULL));
       round_trip(system, folder, test_seed(), bounds[i], i == 0 ? 2000 : 200);
     }
@@ -624,9 +625,10 @@ TEST(log, what_was_appended_survives_a_kill) {
   struct io_system *system = open_backend(TURB_BACKEND_BLOCKING);
   uint64_t staged = 0;
   const size_t bound = 500;
+  const char *parent = test_tmpdir();
   for (uint64_t round = 0; round < test_scale(20, 10, 60); round++) {
     char folder[512];
-    (void)snprintf(folder, sizeof folder, "%s/%" PRIu64, test_tmpdir(), round);
+    (void)snprintf(folder, sizeof folder, "%s/%" PRIu64, parent, round);
     CHECK_OK(io_make_folder(system, folder, NULL));
     volatile uint64_t *acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(acknowledged != MAP_FAILED);
