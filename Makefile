@@ -135,7 +135,7 @@ test_sources    := $(sort $(foreach d,$(wildcard tests/*),$(wildcard $(d)/*_test
 # Shared code of one test folder: every other .c in it, linked into the tests of that folder.
 fuzz_sources    := $(sort $(wildcard tests/fuzz/*_fuzz.c))
 bench_sources   := $(sort $(wildcard bench/*_bench.c))
-bench_shared    := $(filter-out $(bench_sources),$(sort $(wildcard bench/*.c)))
+bench_shared    := $(filter-out $(bench_sources) $(simd_skip),$(sort $(wildcard bench/*.c)))
 rival_sources   := $(sort $(wildcard bench/rivals/*.c bench/rivals/*.cc))
 
 test_binaries   := $(patsubst %_test.c,$(OUT)/%_test,$(test_sources))
