@@ -205,7 +205,7 @@ static turb_status dump_entries(struct dump *d, const struct table_header *heade
   struct cursor_context context = {.reads = &reads, .allocator = d->allocator, .budget = &d->budget, .fill_cache = true};
   status = walk_entries(d, &context, table, err);
   reads_close(&reads);
-  io_system_settle(d->system);
+  io_system_drain(d->system);
   table_release(table);
   return status;
 }

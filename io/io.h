@@ -65,12 +65,10 @@ struct io_stats { /* sums since opening, read without locks; transfers count whe
 
 /* ---- system and names (blocking; each is one operation of the simulated clock) ---- */
 TURB_MUST_CHECK turb_status io_system_open(const struct io_system_options *options, struct io_system **system, turb_error *err);
-/* Ends what closed cursors left under way on the rings of the pool: afterwards their operations hold no file, frame or table any more. */
+/* Ends (cancels, completes) what closed cursors left under way on rings that nobody leases: afterwards it holds no file, frame or table any more. Before the
+ * owners of those are closed. */
 void io_system_drain(struct io_system *system);
 void io_system_close(struct io_system *system); /* all files, locks and rings are closed before */
-/* Waits for what is in flight on rings that nobody leases, so that what those operations hold (files, memory) is let go. Before the owners of that
- * are closed. */
-void io_system_settle(struct io_system *system);
 void io_system_stats(const struct io_system *system, struct io_stats *stats);
 
 TURB_MUST_CHECK turb_status io_make_folder(struct io_system *system, const char *path, turb_error *err);   /* EXISTS when there */
@@ -156,7 +154,7 @@ TURB_MUST_CHECK turb_status io_ring_create(struct io_system *system, const struc
                                            turb_error *err);
 void io_ring_destroy(struct io_ring *ring);
 /* A ring from the system's pool (made when the pool is empty), for the calling thread until it is given back. Operations that nobody waits for any
- * more (their owners free themselves) may be in flight then: who leases the ring next completes them on the way, or io_system_settle does. */
+ * more (their owners free themselves) may be in flight then: who leases the ring next completes them on the way, or io_system_drain does. */
 TURB_MUST_CHECK turb_status io_ring_lease(struct io_system *system, struct io_ring **ring, turb_error *err);
 void io_ring_return(struct io_ring *ring);
 

@@ -124,18 +124,6 @@ static struct io_ring *pool_take(struct io_system *system) {
   return link != NULL ? LIST_ENTRY(link, struct io_ring, link) : NULL;
 }
 
-void io_system_settle(struct io_system *system) {
-  struct list settled;
-  list_init(&settled);
-  for (struct io_ring *ring = pool_take(system); ring != NULL; ring = pool_take(system)) {
-    while (ring->in_flight != 0 && io_ring_wait(ring, ring->in_flight, IO_NO_TIMEOUT, NULL) == TURB_OK) {}
-    list_push_back(&settled, &ring->link);
-  }
-  mutex_lock(&system->mutex);
-  list_splice(&system->pool, &settled);
-  mutex_unlock(&system->mutex);
-}
-
 void io_system_drain(struct io_system *system) {
   for (struct io_ring *ring = pool_take(system); ring != NULL; ring = pool_take(system)) {
     io_ring_destroy(ring);

@@ -606,7 +606,7 @@ typedef struct turb_simulation_options {
 /* Release: turb_simulation_free, after every database on it is closed. */
 TURB_CHECKED turb_status turb_simulation_create(const turb_simulation_options *options, turb_simulation **simulation, turb_error *error);
 TURB_API void turb_simulation_free(turb_simulation *simulation);
-/* Operations so far (reads, writes, syncs, and every change of a folder): the clock by which faults are placed. */
+/* Operations so far, of every kind that touches the disk (opens and looks at a folder too): the clock by which faults are placed. */
 TURB_API uint64_t turb_simulation_operations(const turb_simulation *simulation);
 /* The operation with this number fails with the errno given (EIO, ENOSPC, ...), once. 0 takes the order back. */
 TURB_API void turb_simulation_fail_at(turb_simulation *simulation, uint64_t operation, int os_error);

@@ -262,7 +262,7 @@ TEST(load, a_row_alone_is_verified_by_its_hash) {
   CHECK_EQ(await_load(&reads, load, load_row(load, table, 40, entry_hash_of_row(&entries, &entries.at[rows[40]]), LOAD_POINT)), LOAD_READY);
   load_reset(load);
   reads_close(&reads);
-  io_system_settle(e.system);
+  io_system_drain(e.system);
   io_system_stats(e.system, &after);
   CHECK_LE(after.read_bytes - before.read_bytes, 8192);
   CHECK_EQ(load_row(load, table, entries.puts, 0, 0), LOAD_FAILED);
@@ -360,7 +360,7 @@ TEST(load, an_orphan_fills_the_cache) {
   load_destroy(load);
   CHECK_EQ(reads.in_flight, 0);
   reads_close(&reads);
-  io_system_settle(e.system);
+  io_system_drain(e.system);
   CHECK(cache_holds(table_directory(table), table_unit(table, UNIT_ROWS, 0)));
   table_release(table);
   entries_free(&entries);

@@ -38,7 +38,7 @@ bool environment_open(struct environment *e, turb_backend backend, bool stormy, 
 }
 
 void environment_drop_cache(struct environment *e) {
-  io_system_settle(e->system);
+  io_system_drain(e->system);
   cache_destroy(e->cache);
   CHECK_EQ(budget_used(&e->budget), 0);
   CHECK_OK(cache_create(&e->allocator.base, &e->budget, &e->cache, NULL));
@@ -46,7 +46,7 @@ void environment_drop_cache(struct environment *e) {
 }
 
 void environment_close(struct environment *e) {
-  io_system_settle(e->system);
+  io_system_drain(e->system);
   struct cache_stats stats;
   cache_get_stats(e->cache, &stats);
   CHECK_EQ(stats.pinned_frames, 0);
