@@ -32,8 +32,8 @@
 #define DATA_SHARE         8 /* rows and attributes may always hold this part of the cache */
 #define ADMIT_MISSES       3
 #define TAKE_ROUNDS        8
-#define STEPS_META         8  /* how far the clock looks before it takes a slab of the other group */
-#define STEPS_DATA         64 /* how far before it takes one of the same group */
+#define STEPS_META         8                   /* how far the clock looks before it takes a slab of the other group */
+#define STEPS_DATA         64                  /* how far before it takes one of the same group */
 #define STEPS_ALL          (UINT64_C(1) << 20) /* when nothing else helps */
 #define SLAB_CANDIDATES    8
 #define SLAB_SAMPLE_FRAMES 16

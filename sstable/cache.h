@@ -63,7 +63,8 @@ struct cache_directory {
 TURB_MUST_CHECK turb_status cache_create(const turb_allocator *allocator, struct budget *budget, struct cache **cache, turb_error *err);
 void cache_destroy(struct cache *cache); /* nothing is pinned or taken, all directories are closed; NULL ok */
 
-TURB_MUST_CHECK turb_status cache_directory_open(struct cache *cache, uint32_t unit_count, struct cache_directory *directory, turb_error *err);
+TURB_MUST_CHECK turb_status cache_directory_open(struct cache *cache, uint32_t unit_count, struct cache_directory *directory,
+                                                 turb_error *err);
 void cache_directory_close(struct cache_directory *directory);
 
 /* Pins a resident unit; false (and an empty pin) when it is not there. Counts a hit or a miss. */
@@ -79,7 +80,8 @@ void cache_unpin(struct cache_pin *pin);
 
 /* Page-aligned memory for a unit to be read into (size up to CACHE_UNIT_MAX_BYTES); false and nothing when neither the budget nor eviction yields it. Eviction happens
  * only for `may_evict`. */
-TURB_MUST_CHECK bool cache_memory_take(struct cache *cache, uint32_t size, enum unit_kind kind, bool may_evict, struct cache_memory *memory);
+TURB_MUST_CHECK bool cache_memory_take(struct cache *cache, uint32_t size, enum unit_kind kind, bool may_evict,
+                                       struct cache_memory *memory);
 void cache_memory_give(struct cache *cache, struct cache_memory *memory); /* none is ok */
 /* Makes the memory the resident unit and pins it. When another came first, the memory is given back and theirs is pinned. */
 void cache_insert(struct cache_directory *directory, uint32_t unit, struct cache_memory *memory, struct cache_pin *pin);
@@ -90,9 +92,9 @@ void cache_keep(struct cache_memory *memory, struct cache_pin *pin);
 bool cache_admits(struct cache_directory *directory, uint32_t unit, uint32_t size);
 
 struct cache_stats {
-  uint64_t bytes;         /* charged */
-  uint64_t frames;        /* resident */
-  uint64_t hits, misses;  /* hits of frames evicted meanwhile included; a few are lost when threads hit one frame at once */
+  uint64_t bytes;        /* charged */
+  uint64_t frames;       /* resident */
+  uint64_t hits, misses; /* hits of frames evicted meanwhile included; a few are lost when threads hit one frame at once */
   uint64_t evictions, pinned_frames;
 };
 /* Walks all frame descriptors. */

@@ -138,7 +138,8 @@ void load_pin_release(const struct table *table, struct cache_pin *pin) {
   *pin = (struct cache_pin){0};
 }
 
-static turb_status memory_take(const struct table *table, uint32_t size, enum unit_kind kind, struct cache_memory *memory, turb_error *err) {
+static turb_status memory_take(const struct table *table, uint32_t size, enum unit_kind kind, struct cache_memory *memory,
+                               turb_error *err) {
   if (!cache_memory_take(table->env->cache, size, kind, true, memory)) {
     return status_set_file(err, TURB_BUDGET, table->path, STATUS_NO_OFFSET, "the page cache has no memory for a unit of %u bytes", size);
   }
@@ -190,8 +191,8 @@ static turb_status op_check(const struct fetch *fetch, const struct io_op *op, t
     return status;
   }
   if (op->done < op->size) {
-    return status_set_file(err, TURB_CORRUPTION, fetch->table->path, op->offset + op->done, "truncated: %u bytes were to be read, %u are there",
-                           op->size, op->done);
+    return status_set_file(err, TURB_CORRUPTION, fetch->table->path, op->offset + op->done,
+                           "truncated: %u bytes were to be read, %u are there", op->size, op->done);
   }
   return TURB_OK;
 }
@@ -398,8 +399,8 @@ static turb_status row_finish(struct fetch *fetch, turb_error *err) {
   }
   const uint8_t *row = (const uint8_t *)fetch->pages + fetch->shift;
   if (hash64(row, fetch->size, 0) != fetch->hash) {
-    return status_set_file(err, TURB_CORRUPTION, fetch->table->path, fetch->op.offset + fetch->shift, "row of %u bytes does not match its hash",
-                           fetch->size);
+    return status_set_file(err, TURB_CORRUPTION, fetch->table->path, fetch->op.offset + fetch->shift,
+                           "row of %u bytes does not match its hash", fetch->size);
   }
   return TURB_OK;
 }
@@ -739,7 +740,8 @@ enum load_state load_attribute(struct load *load, struct table *table, uint64_t 
     /* Whole chunks, so that each can be compared with its checksum: the extent is the attribute's own. */
     fetch->part = span->first_part + within / TABLE_ATTRIBUTE_CHUNK_BYTES;
     const uint64_t chunks = (size + TABLE_ATTRIBUTE_CHUNK_BYTES - 1ull) / TABLE_ATTRIBUTE_CHUNK_BYTES;
-    const uint64_t whole = chunks * TABLE_ATTRIBUTE_CHUNK_BYTES < span->count - within ? chunks * TABLE_ATTRIBUTE_CHUNK_BYTES : span->count - within;
+    const uint64_t whole =
+        chunks * TABLE_ATTRIBUTE_CHUNK_BYTES < span->count - within ? chunks * TABLE_ATTRIBUTE_CHUNK_BYTES : span->count - within;
     status = fetch_records(fetch, span, fetch->part, chunks, &error);
     if (status == TURB_OK) {
       status = pages_start(fetch, span->offset + within, (uint32_t)whole, &error);

@@ -49,10 +49,10 @@ void load_destroy(struct load *load);
 void load_reset(struct load *load);
 
 enum load_flags {
-  LOAD_FILL_CACHE = 1,   /* insert into the cache */
-  LOAD_POINT = 2,        /* a point read: row units are inserted only when cache_admits, else only the row's own pages are read */
-  LOAD_TWO_UNITS = 4,    /* a key page of two units, as its index slot says; without it such a page takes two reads */
-  LOAD_ABSENT = 8,       /* load_unit: the caller has just looked and found that it is not resident (so that a miss is counted once) */
+  LOAD_FILL_CACHE = 1, /* insert into the cache */
+  LOAD_POINT = 2,      /* a point read: row units are inserted only when cache_admits, else only the row's own pages are read */
+  LOAD_TWO_UNITS = 4,  /* a key page of two units, as its index slot says; without it such a page takes two reads */
+  LOAD_ABSENT = 8,     /* load_unit: the caller has just looked and found that it is not resident (so that a miss is counted once) */
 };
 /* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its checksum page, which is brought
  * along in the same submission when it is not resident. */
@@ -60,7 +60,8 @@ enum load_state load_unit(struct load *load, struct table *table, enum unit_kind
 /* Brings one row of a put (slot known and pinned by the caller until READY): from the cache, else by its own pages, verified by row_hash. */
 enum load_state load_row(struct load *load, struct table *table, uint64_t row, uint64_t row_hash, unsigned flags);
 /* Brings attribute bytes [offset, offset + size), size > 0, of the attribute area, verified by `attribute_hash` (or by chunks when larger than 1 MiB). */
-enum load_state load_attribute(struct load *load, struct table *table, uint64_t offset, uint32_t size, uint32_t attribute_hash, unsigned flags);
+enum load_state load_attribute(struct load *load, struct table *table, uint64_t offset, uint32_t size, uint32_t attribute_hash,
+                               unsigned flags);
 /* The state now, without a system call and without polling the ring. */
 enum load_state load_state(const struct load *load);
 /* READY: the pinned unit, row or attribute. The pin stays the load's; load_take_pin moves it to the caller. */

@@ -169,7 +169,8 @@ static turb_status charge_slots(struct lane *lane, turb_error *err) {
       lane->piece_bytes = lane->piece_bytes / 2 / unit != 0 ? lane->piece_bytes / 2 / unit * unit : unit;
     } else {
       return status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET,
-                             "the memory budget does not hold %u pieces of %" PRIu64 " bytes to stream a table", lane->options.depth, bytes);
+                             "the memory budget does not hold %u pieces of %" PRIu64 " bytes to stream a table", lane->options.depth,
+                             bytes);
     }
   }
 }
@@ -199,7 +200,8 @@ static turb_status make_helpers(struct lane *lane, turb_error *err) {
   for (uint32_t i = 0; i < RECORD_SLOTS && has_records(lane) && status == TURB_OK; i++) {
     const struct lane_slot sizes = {.memory_size = TABLE_PAGE_BYTES};
     if (!budget_take(env->budget, lane->options.use, TABLE_PAGE_BYTES)) {
-      status = status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET, "the memory budget does not hold a page of checksums to stream a table");
+      status = status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET,
+                               "the memory budget does not hold a page of checksums to stream a table");
       break;
     }
     status = slot_create(lane, &sizes, &lane->record_slots[i]);
@@ -212,7 +214,8 @@ static turb_status make_helpers(struct lane *lane, turb_error *err) {
   }
   if (status == TURB_OK && is_compressed(lane)) {
     const struct block_memory memory = {env->allocator, env->budget, lane->options.use};
-    status = block_decompressor_create(&memory, lane->table->header.shape.type, lane->table->header.shape.block_bytes, &lane->decompressor, err);
+    status =
+        block_decompressor_create(&memory, lane->table->header.shape.type, lane->table->header.shape.block_bytes, &lane->decompressor, err);
   }
   return status;
 }
@@ -234,9 +237,19 @@ static void lane_place(struct lane *lane, uint64_t ordinal) {
   }
 }
 
+/* No piece is longer than the extent that it lies in. */
+static uint64_t longest_span(const struct table *table, enum extent_kind kind) {
+  uint64_t pages = 1;
+  for (uint32_t i = 0; i < table->spans[kind].count; i++) {
+    pages = pages < table->spans[kind].at[i].pages ? table->spans[kind].at[i].pages : pages;
+  }
+  return pages * TABLE_PAGE_BYTES;
+}
+
 turb_status lane_open(struct table *table, struct reads *reads, const struct lane_options *options, struct lane **out, turb_error *err) {
   *out = NULL;
-  assert(options->kind == EXTENT_ROWS || options->kind == EXTENT_KEYS || options->kind == EXTENT_ATTRIBUTES || options->kind == EXTENT_CHECKSUMS);
+  assert(options->kind == EXTENT_ROWS || options->kind == EXTENT_KEYS || options->kind == EXTENT_ATTRIBUTES ||
+         options->kind == EXTENT_CHECKSUMS);
   struct lane *lane = mem_alloc_zeroed(table->env->allocator, sizeof *lane);
   if (lane == NULL) {
     return status_set(err, TURB_NO_MEMORY, "no memory to stream a table");
@@ -253,6 +266,7 @@ turb_status lane_open(struct table *table, struct reads *reads, const struct lan
   const uint64_t unit = unit_bytes(table, own->kind);
   uint64_t wish = own->piece_bytes != 0 ? own->piece_bytes : own->kind == EXTENT_ROWS ? 1u << 20 : 256u << 10;
   wish = wish < PIECE_MAX ? wish : PIECE_MAX;
+  wish = wish < longest_span(table, own->kind) ? wish : longest_span(table, own->kind);
   lane->piece_bytes = wish / unit != 0 ? wish / unit * unit : unit;
   lane_place(lane, own->first_ordinal);
   turb_status status = make_helpers(lane, err); /* first: slots take what is left */
@@ -308,8 +322,13 @@ turb_status lane_error(const struct lane *lane, turb_error *err) {
 /* ---- checksum records ---------------------------------------------------------------------------------- */
 
 static void slot_read(struct lane *lane, struct lane_slot *slot, void *data, uint64_t offset, uint64_t size) {
-  slot->op = (struct io_op){
-      .kind = IO_READ, .file = lane->table->file, .data = data, .size = (uint32_t)size, .offset = offset, .complete = slot_complete, .owner = slot};
+  slot->op = (struct io_op){.kind = IO_READ,
+                            .file = lane->table->file,
+                            .data = data,
+                            .size = (uint32_t)size,
+                            .offset = offset,
+                            .complete = slot_complete,
+                            .owner = slot};
   slot->state = SLOT_READING;
   reads_add(lane->reads, &slot->op);
 }
@@ -320,8 +339,8 @@ static bool slot_arrived(struct lane *lane, const struct lane_slot *slot) {
     return false;
   }
   if (slot->op.done < slot->op.size) {
-    status_set_file(&lane->error, TURB_CORRUPTION, lane->table->path, slot->op.offset + slot->op.done, "truncated: %u bytes were to be read, %u are there",
-                    slot->op.size, slot->op.done);
+    status_set_file(&lane->error, TURB_CORRUPTION, lane->table->path, slot->op.offset + slot->op.done,
+                    "truncated: %u bytes were to be read, %u are there", slot->op.size, slot->op.done);
     return false;
   }
   return true;
@@ -436,8 +455,8 @@ static enum load_state plan_packed(struct lane *lane, struct lane_slot *slot) {
       return LOAD_FAILED;
     }
     if (i != 0 && record->offset != record[-1].offset + CODEC_STORED_BYTES(record[-1].stored)) {
-      status_set_file(&lane->error, TURB_CORRUPTION, lane->table->path, span->offset + record->offset, "block %" PRIu64 " does not lie behind the one before",
-                      slot->first_part + i);
+      status_set_file(&lane->error, TURB_CORRUPTION, lane->table->path, span->offset + record->offset,
+                      "block %" PRIu64 " does not lie behind the one before", slot->first_part + i);
       return LOAD_FAILED;
     }
   }
@@ -487,7 +506,8 @@ static enum load_state verify_parts(struct lane *lane, struct lane_slot *slot) {
     }
     uint64_t offset;
     (void)table_part_bytes(lane->table, lane->options.kind, slot->span, part, &offset);
-    if (table_part_check(lane->table, lane->options.kind, slot->span, part, &record, slot->piece.data + (offset - begin), &lane->error) != TURB_OK) {
+    if (table_part_check(lane->table, lane->options.kind, slot->span, part, &record, slot->piece.data + (offset - begin), &lane->error) !=
+        TURB_OK) {
       return LOAD_FAILED;
     }
   }
@@ -504,7 +524,8 @@ static enum load_state unpack_parts(struct lane *lane, struct lane_slot *slot) {
         table_part_check(lane->table, EXTENT_ROWS, slot->span, slot->first_part + slot->checked, record, stored, &lane->error);
     if (status == TURB_OK) {
       const struct codec_place place = table_place(lane->table, slot->span->offset + record->offset);
-      status = block_decompress(lane->decompressor, stored, record->stored, slot->unpacked + slot->checked * shape->block_bytes, &place, &lane->error);
+      status = block_decompress(lane->decompressor, stored, record->stored, slot->unpacked + slot->checked * shape->block_bytes, &place,
+                                &lane->error);
     }
     if (status != TURB_OK) {
       return LOAD_FAILED;

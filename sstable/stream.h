@@ -16,10 +16,11 @@ struct lane_options {
   enum extent_kind kind;
   uint64_t first_ordinal, last_ordinal; /* half-open, in the kind's own count (key units, rows, bytes, pages) */
   uint32_t piece_bytes;                 /* wish: rounded to whole units; default 256 KiB for keys, 1 MiB for rows */
-  uint32_t depth;                       /* pieces in flight or held; at least 3 (an old one held, a current one, one on its way); default 4 */
+  uint32_t depth; /* pieces in flight or held; at least 3 (an old one held, a current one, one on its way); default 4 */
   enum budget_use use;
   bool verify; /* rows and attributes: compare blocks and chunks with their checksums before a piece is handed out */
-  bool eager;  /* lane_piece submits the reads that it queues: for callers that may make system calls and want the device busy while they work on a piece */
+  bool
+      eager; /* lane_piece submits the reads that it queues: for callers that may make system calls and want the device busy while they work on a piece */
 };
 /* The first piece begins with the block (attributes: the chunk) that holds first_ordinal; the last one's count ends at last_ordinal, or with the extent. */
 struct piece {
@@ -35,7 +36,8 @@ static inline const uint8_t *piece_row(const struct piece *piece, const struct t
   return piece->data + (size_t)(n / shape->rows_per_block) * shape->block_bytes + (size_t)(n % shape->rows_per_block) * shape->stride;
 }
 
-TURB_MUST_CHECK turb_status lane_open(struct table *table, struct reads *reads, const struct lane_options *options, struct lane **lane, turb_error *err);
+TURB_MUST_CHECK turb_status lane_open(struct table *table, struct reads *reads, const struct lane_options *options, struct lane **lane,
+                                      turb_error *err);
 void lane_close(struct lane *lane); /* never waits; NULL ok */
 /* The next piece that was not handed out yet; LOAD_READY with *end set: there is none. LOAD_IDLE: all pieces are handed out, release one first. Starts further reads as buffers allow. READY pieces of compressed row extents are decompressed. Key pages of a piece are
  * verified (checksums, bounds of slots) when handed out. Row pieces are verified by their checksum pages when `verify` was asked for at open, else by

@@ -42,6 +42,16 @@ static void spans_name_records(struct spans *spans, uint32_t begin, uint32_t pag
   }
 }
 
+/* For span_search's guesses. */
+static void spans_measure(struct spans *spans) {
+  if (spans->count != 0) {
+    const struct span *last = &spans->at[spans->count - 1];
+    spans->per_ordinal = (double)spans->count / (double)spans->end;
+    spans->per_unit = (double)spans->count / (double)spans->units;
+    spans->per_byte = (double)spans->count / (double)(last->offset + last->pages * (uint64_t)TABLE_PAGE_BYTES - spans->at[0].offset);
+  }
+}
+
 static turb_status make_spans(struct table *table, turb_error *err) {
   const struct table_tail *tail = &table->tail;
   uint32_t counts[EXTENT_KINDS] = {0};
@@ -89,19 +99,25 @@ static turb_status make_spans(struct table *table, turb_error *err) {
       attributes_begin = attributes->count;
     }
   }
+  for (int kind = EXTENT_ROWS; kind < EXTENT_KINDS; kind++) {
+    spans_measure(&table->spans[kind]);
+  }
   return TURB_OK;
 }
 
-/* The last span that begins at or before the ordinal (by_unit: unit). Extents of a kind are mostly alike, so a guess by proportion is mostly right. */
-static const struct span *span_search(const struct spans *spans, uint64_t ordinal, bool by_unit) {
-  const uint64_t end = by_unit ? spans->units : spans->end;
-  assert(ordinal < end);
-  const uint32_t count = spans->count;
-#define BEGIN(i) (by_unit ? spans->at[i].first_unit : spans->at[i].first)
-  uint32_t low = 0, high = count; /* BEGIN(low) <= ordinal < BEGIN(high) */
-  uint32_t guess = (uint32_t)((unsigned __int128)ordinal * count / end);
-  if (BEGIN(guess) <= ordinal) {
-    if (guess + 1 == count || ordinal < BEGIN(guess + 1)) {
+/* What a span begins with, of the three ways to name a place. */
+enum span_key { BY_ORDINAL, BY_UNIT, BY_BYTE };
+
+static inline uint64_t span_begin(const struct span *span, enum span_key key) {
+  return key == BY_ORDINAL ? span->first : key == BY_UNIT ? span->first_unit : span->offset;
+}
+
+/* The last span that begins at or before the place, given a guess; the first one begins at or before it. */
+static inline const struct span *span_search(const struct spans *spans, uint64_t place, enum span_key key, double guessed) {
+  uint32_t low = 0, high = spans->count; /* begin(low) <= place < begin(high) */
+  const uint32_t guess = guessed < (double)spans->count - 1 ? (uint32_t)guessed : spans->count - 1;
+  if (span_begin(&spans->at[guess], key) <= place) {
+    if (guess + 1 == spans->count || place < span_begin(&spans->at[guess + 1], key)) {
       return &spans->at[guess];
     }
     low = guess + 1;
@@ -110,22 +126,25 @@ static const struct span *span_search(const struct spans *spans, uint64_t ordina
   }
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
-    if (BEGIN(middle) <= ordinal) {
+    if (span_begin(&spans->at[middle], key) <= place) {
       low = middle;
     } else {
       high = middle;
     }
   }
-#undef BEGIN
   return &spans->at[low];
 }
 
 const struct span *table_span_of(const struct table *table, enum extent_kind kind, uint64_t ordinal) {
-  return span_search(&table->spans[kind], ordinal, false);
+  const struct spans *spans = &table->spans[kind];
+  assert(ordinal < spans->end);
+  return span_search(spans, ordinal, BY_ORDINAL, (double)ordinal * spans->per_ordinal);
 }
 
 const struct span *table_span_of_unit(const struct table *table, enum extent_kind kind, uint32_t unit) {
-  return span_search(&table->spans[kind], unit, true);
+  const struct spans *spans = &table->spans[kind];
+  assert(unit < spans->units);
+  return span_search(spans, unit, BY_UNIT, (double)unit * spans->per_unit);
 }
 
 /* ---- opening: reading ---------------------------------------------------------------------------------- */
@@ -203,8 +222,8 @@ static turb_status truncated(const struct table *table, uint64_t offset, uint64_
 /* Memory for the tail, with the pages that its footer's last part needs: BUDGET_METADATA. */
 static turb_status tail_take(struct table *table, uint64_t size, turb_error *err) {
   if (!budget_take(table->env->budget, BUDGET_METADATA, size)) {
-    return status_set_file(err, TURB_BUDGET, table->path, STATUS_NO_OFFSET, "the memory budget does not hold the table's tail of %" PRIu64 " bytes",
-                           size);
+    return status_set_file(err, TURB_BUDGET, table->path, STATUS_NO_OFFSET,
+                           "the memory budget does not hold the table's tail of %" PRIu64 " bytes", size);
   }
   table->tail_bytes = mem_alloc_aligned(table->env->allocator, size, TABLE_PAGE_BYTES);
   if (table->tail_bytes == NULL) {
@@ -215,7 +234,8 @@ static turb_status tail_take(struct table *table, uint64_t size, turb_error *err
   return TURB_OK;
 }
 
-static turb_status header_check(struct table *table, const uint8_t *page, uint32_t done, const struct table_record *record, turb_error *err) {
+static turb_status header_check(struct table *table, const uint8_t *page, uint32_t done, const struct table_record *record,
+                                turb_error *err) {
   turb_status status = codec_header_decode(page, done, table->path, table->env->database_id, &table->header, err);
   if (status != TURB_OK) {
     return status;
@@ -228,7 +248,8 @@ static turb_status header_check(struct table *table, const uint8_t *page, uint32
   }
   if (record != NULL && (record->seed != table->header.seed || record->file_number != table->header.file_number ||
                          record->collection_id != table->header.collection_id)) {
-    return status_set_file(err, TURB_CORRUPTION, table->path, 32, "not the table that the manifest names: its header says file %" PRIu64 " of collection %" PRIu64,
+    return status_set_file(err, TURB_CORRUPTION, table->path, 32,
+                           "not the table that the manifest names: its header says file %" PRIu64 " of collection %" PRIu64,
                            table->header.file_number, table->header.collection_id);
   }
   return TURB_OK;
@@ -249,7 +270,8 @@ static turb_status footer_check(struct table *table, const uint8_t *bytes, uint6
 static turb_status read_by_record(struct table *table, const struct table_record *record, uint8_t *page, struct table_footer *footer,
                                   turb_error *err) {
   if (record->tail_offset % TABLE_PAGE_BYTES != 0 || record->tail_offset < TABLE_PAGE_BYTES ||
-      record->size_bytes < record->tail_offset + TABLE_FOOTER_BYTES || record->size_bytes - record->tail_offset > UINT32_MAX - TABLE_PAGE_BYTES) {
+      record->size_bytes < record->tail_offset + TABLE_FOOTER_BYTES ||
+      record->size_bytes - record->tail_offset > UINT32_MAX - TABLE_PAGE_BYTES) {
     return status_set_file(err, TURB_CORRUPTION, table->path, record->tail_offset, "the manifest's record places the tail out of bounds");
   }
   const uint64_t size = page_ceil(record->size_bytes - record->tail_offset);
@@ -411,14 +433,15 @@ static turb_status table_read(struct table *table, const struct table_record *re
   if (pages == NULL) {
     return no_memory(table, err);
   }
-  turb_status status = record != NULL ? read_by_record(table, record, pages, &footer, err) : read_by_footer(table, pages, &footer, &size, err);
+  turb_status status =
+      record != NULL ? read_by_record(table, record, pages, &footer, err) : read_by_footer(table, pages, &footer, &size, err);
   mem_free(table->env->allocator, pages, 3 * TABLE_PAGE_BYTES);
   if (status != TURB_OK) {
     return status;
   }
   const struct codec_place place = table_place(table, footer.tail_offset);
-  status = codec_tail_decode(table->tail_bytes, size - TABLE_FOOTER_BYTES - footer.tail_offset, &place, footer.tail_checksum, &table->header.shape,
-                             &table->arena, &table->tail, err);
+  status = codec_tail_decode(table->tail_bytes, size - TABLE_FOOTER_BYTES - footer.tail_offset, &place, footer.tail_checksum,
+                             &table->header.shape, &table->arena, &table->tail, err);
   if (status == TURB_OK) {
     status = take_record(table, record, &footer, size, err);
   }
@@ -432,7 +455,8 @@ static turb_status table_read(struct table *table, const struct table_record *re
   return status == TURB_OK ? make_directory(table, err) : status;
 }
 
-turb_status table_open(const struct table_env *env, const char *path, const struct table_record *record, struct table **out, turb_error *err) {
+turb_status table_open(const struct table_env *env, const char *path, const struct table_record *record, struct table **out,
+                       turb_error *err) {
   *out = NULL;
   struct table *table = mem_alloc_zeroed(env->allocator, sizeof *table);
   if (table == NULL) {
@@ -566,7 +590,8 @@ void table_frame_rows(const struct table *table, uint32_t frame, uint64_t *first
   *count = (uint32_t)(span->count - before < rows_per_frame ? span->count - before : rows_per_frame);
 }
 
-bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t size, uint32_t *chunk, uint32_t *within, uint32_t *chunk_bytes) {
+bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t size, uint32_t *chunk, uint32_t *within,
+                            uint32_t *chunk_bytes) {
   *chunk = *within = *chunk_bytes = 0;
   const struct spans *spans = &table->spans[EXTENT_ATTRIBUTES];
   if (offset >= spans->end) {
@@ -584,33 +609,11 @@ bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t
 
 uint32_t table_key_ordinal(const struct table *table, uint32_t file_page) {
   const struct spans *spans = &table->spans[EXTENT_KEYS];
-  if (spans->count == 0) {
-    return UINT32_MAX;
-  }
-  /* Spans ascend in the file. Key pages keep about the same distance, so a guess by proportion is near; then step. */
   const uint64_t offset = (uint64_t)file_page * TABLE_PAGE_BYTES;
-  const uint64_t begin = spans->at[0].offset;
-  const uint64_t end = spans->at[spans->count - 1].offset + (uint64_t)spans->at[spans->count - 1].pages * TABLE_PAGE_BYTES;
-  if (offset < begin || offset >= end) {
+  if (spans->count == 0 || offset < spans->at[0].offset) {
     return UINT32_MAX;
   }
-  uint32_t low = 0, high = spans->count;
-  const uint32_t guess = (uint32_t)((unsigned __int128)(offset - begin) * spans->count / (end - begin));
-  if (spans->at[guess].offset <= offset) {
-    low = guess;
-    high = guess + 1 < spans->count && spans->at[guess + 1].offset <= offset ? high : guess + 1;
-  } else {
-    high = guess;
-  }
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (spans->at[middle].offset <= offset) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  const struct span *span = &spans->at[low];
+  const struct span *span = span_search(spans, offset, BY_BYTE, (double)(offset - spans->at[0].offset) * spans->per_byte);
   const uint64_t page = (offset - span->offset) / TABLE_PAGE_BYTES;
   return page < span->pages ? span->first_unit + (uint32_t)page : UINT32_MAX;
 }

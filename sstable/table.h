@@ -19,7 +19,7 @@ struct table_env { /* borrowed by tables for their life */
   struct cache *cache;
   struct logger *logger;
   uint8_t database_id[16];
-  bool buffered; /* no O_DIRECT */
+  bool buffered;                     /* no O_DIRECT */
   _Atomic uint64_t *obsolete_tables; /* how many are open though obsolete; may be NULL */
 };
 
@@ -27,8 +27,8 @@ struct table;
 
 /* `record` may be NULL for a file that no manifest names (dump, verify): then the footer is read first. Errors: NOT_FOUND, CORRUPTION, NEWER_FORMAT,
  * NOT_A_DATABASE (a file of another database; the message says so). */
-TURB_MUST_CHECK turb_status table_open(const struct table_env *env, const char *path, const struct table_record *record, struct table **table,
-                                       turb_error *err);
+TURB_MUST_CHECK turb_status table_open(const struct table_env *env, const char *path, const struct table_record *record,
+                                       struct table **table, turb_error *err);
 struct table *table_retain(struct table *table);
 void table_release(struct table *table); /* NULL ok */
 /* The file is unlinked when the last reference goes. */
@@ -52,7 +52,8 @@ void table_locate_row(const struct table *table, uint64_t row, uint32_t *frame, 
 /* Rows [*first, *first + *count) of a frame. */
 void table_frame_rows(const struct table *table, uint32_t frame, uint64_t *first, uint32_t *count);
 /* The chunk that holds attribute bytes [offset, offset + size), where in it they begin, and the chunk's own bytes. False when they cross chunks. */
-bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t size, uint32_t *chunk, uint32_t *within, uint32_t *chunk_bytes);
+bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t size, uint32_t *chunk, uint32_t *within,
+                            uint32_t *chunk_bytes);
 /* Key ordinal of a file page named by an index slot. UINT32_MAX when it is not in a key extent (corruption). */
 uint32_t table_key_ordinal(const struct table *table, uint32_t file_page);
 
@@ -62,7 +63,9 @@ uint32_t table_index_page_count(const struct table *table);
 uint32_t table_find_index_page(const struct table *table, turb_bytes key);
 /* Within an index page (pinned): the first slot whose separator >= key; slot_count when none. */
 uint16_t index_page_find(const struct slot_page *page, turb_bytes key);
-static inline const struct index_slot *index_slot_at(const struct slot_page *page, size_t i) { return (const struct index_slot *)(page + 1) + i; }
+static inline const struct index_slot *index_slot_at(const struct slot_page *page, size_t i) {
+  return (const struct index_slot *)(page + 1) + i;
+}
 /* Entries and rows before an index page. */
 void table_index_page_base(const struct table *table, uint32_t index_page, uint64_t *entries, uint64_t *rows);
 /* The first row whose key is >= key, in one blocking step or from resident pages only (approximate = true: may be off by a page). */
@@ -79,12 +82,12 @@ enum get_state { GET_READY = 0, GET_PENDING = 1, GET_FAILED = 4 };
 struct table_get { /* caller-owned; zeroed, then table_get_init once, table_get_start for each look-up */
   struct reads *reads;
   const turb_allocator *allocator;
-  struct load *load;    /* keys, index, filter; made at the first miss */
+  struct load *load; /* keys, index, filter; made at the first miss */
   struct table *table;
   turb_bytes key;
   uint64_t hash, sequence;
   uint32_t step, index_page, key_ordinal;
-  uint16_t index_slot;
+  uint16_t index_slot, guess;
   struct cache_pin index_pin, key_pin;
   const struct slot *found; /* READY: the newest version at or below `sequence`, or NULL; pinned by key_pin */
   bool skip_filter;
@@ -92,7 +95,8 @@ struct table_get { /* caller-owned; zeroed, then table_get_init once, table_get_
 };
 TURB_MUST_CHECK turb_status table_get_init(struct table_get *get, struct reads *reads, const turb_allocator *allocator, turb_error *err);
 /* Resets the look-up that may be under way, also one in flight. `hash` = XXH3-64 of the key. */
-enum get_state table_get_start(struct table_get *get, struct table *table, turb_bytes key, uint64_t hash, uint64_t sequence, bool skip_filter);
+enum get_state table_get_start(struct table_get *get, struct table *table, turb_bytes key, uint64_t hash, uint64_t sequence,
+                               bool skip_filter);
 /* Goes on after completions were polled. */
 enum get_state table_get_step(struct table_get *get);
 void table_get_close(struct table_get *get); /* never waits */

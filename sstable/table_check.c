@@ -72,8 +72,8 @@ turb_status table_key_page_check(const struct table *table, void *data, size_t s
 }
 
 /* An index page against what the top index says of it: searches rely on both. */
-static turb_status index_page_check(const struct table *table, uint32_t unit, const void *data, uint32_t size, const struct codec_place *place,
-                                    turb_error *err) {
+static turb_status index_page_check(const struct table *table, uint32_t unit, const void *data, uint32_t size,
+                                    const struct codec_place *place, turb_error *err) {
   const turb_status status = codec_index_page_check(data, size, place, &table->limits, err);
   if (status != TURB_OK) {
     return status;
@@ -102,7 +102,8 @@ turb_status table_unit_check(const struct table *table, enum unit_kind kind, uin
   case UNIT_FILTER: {
     const uint64_t first = (uint64_t)unit * TABLE_FILTER_SECTION_ENTRIES;
     const uint64_t left = table->tail.properties.entries - first;
-    return filter_section_check(data, size, &place, (uint32_t)(left < TABLE_FILTER_SECTION_ENTRIES ? left : TABLE_FILTER_SECTION_ENTRIES), err);
+    return filter_section_check(data, size, &place, (uint32_t)(left < TABLE_FILTER_SECTION_ENTRIES ? left : TABLE_FILTER_SECTION_ENTRIES),
+                                err);
   }
   case UNIT_ROWS:
   case UNIT_ATTRIBUTES:
@@ -123,7 +124,8 @@ turb_status table_record_of(const struct table *table, const struct span *span, 
   if (page->kind != (rows ? EXTENT_ROWS : EXTENT_ATTRIBUTES) || index >= page->count || page->first_ordinal != part - index) {
     uint64_t offset;
     (void)table_unit_bytes(table, UNIT_CHECKSUMS, ordinal, &offset);
-    return status_set_file(err, TURB_CORRUPTION, table->path, offset, "checksum page: does not describe %s %" PRIu64, rows ? "block" : "chunk", part);
+    return status_set_file(err, TURB_CORRUPTION, table->path, offset, "checksum page: does not describe %s %" PRIu64,
+                           rows ? "block" : "chunk", part);
   }
   *record = *codec_checksum_record(page, index);
   return TURB_OK;
@@ -133,8 +135,9 @@ turb_status table_record_check(const struct table *table, const struct span *spa
                                turb_error *err) {
   const uint64_t stored = CODEC_STORED_BYTES(record->stored);
   if (stored == 0 || stored > table->header.shape.block_bytes || record->offset + stored > (uint64_t)span->pages * TABLE_PAGE_BYTES) {
-    return status_set_file(err, TURB_CORRUPTION, table->path, span->offset, "checksum record of block %" PRIu64 ": %" PRIu64 " bytes at %" PRIu32 " of the extent",
-                           part, stored, record->offset);
+    return status_set_file(err, TURB_CORRUPTION, table->path, span->offset,
+                           "checksum record of block %" PRIu64 ": %" PRIu64 " bytes at %" PRIu32 " of the extent", part, stored,
+                           record->offset);
   }
   return TURB_OK;
 }
@@ -148,11 +151,13 @@ turb_status table_part_check(const struct table *table, enum extent_kind kind, c
     within = record->offset;
     size = CODEC_STORED_BYTES(record->stored);
   } else if (record->offset != within || record->stored != size) {
-    return status_set_file(err, TURB_CORRUPTION, table->path, span->offset + within, "%s %" PRIu64 ": its checksum record says %" PRIu32 " bytes at %" PRIu32 " of the extent",
-                           what, part, record->stored, record->offset);
+    return status_set_file(err, TURB_CORRUPTION, table->path, span->offset + within,
+                           "%s %" PRIu64 ": its checksum record says %" PRIu32 " bytes at %" PRIu32 " of the extent", what, part,
+                           record->stored, record->offset);
   }
   if (codec_part_checksum(data, size, table->seed, span->offset + within) != record->checksum) {
-    return status_set_file(err, TURB_CORRUPTION, table->path, span->offset + within, "%s %" PRIu64 " does not match its checksum", what, part);
+    return status_set_file(err, TURB_CORRUPTION, table->path, span->offset + within, "%s %" PRIu64 " does not match its checksum", what,
+                           part);
   }
   return TURB_OK;
 }
@@ -182,8 +187,8 @@ static void decompressor_give(struct table *table, struct block_decompressor *de
   block_decompressor_destroy(decompressor);
 }
 
-turb_status table_block_unpack(struct table *table, const struct span *span, const struct checksum_record *record, const void *stored, void *out,
-                               turb_error *err) {
+turb_status table_block_unpack(struct table *table, const struct span *span, const struct checksum_record *record, const void *stored,
+                               void *out, turb_error *err) {
   turb_status status;
   struct block_decompressor *decompressor = decompressor_take(table, &status, err);
   if (status != TURB_OK) {

@@ -6,6 +6,9 @@
  *   KEYS: found, or none; or all slots of the page come before (key, sequence) and its last key is the key: its older versions may be in the next page: NEXT
  *   NEXT: the next index slot, or the first of the next index page (INDEX), then KEYS
  *
+ * The target of a look-up is a page in memory that the processor's caches do not hold, so the time goes into waiting for lines. The separators around the page tell by
+ * interpolation about where in it the key stands: the lines there are asked for together, and searched first (find_near).
+ *
  * A resident key page costs less to search than a filter section, so the filter is only asked before a read. A page may reach over two sections: the key
  * is in neither, or both are looked at.
  */
@@ -72,11 +75,26 @@ static enum step_result fail(struct table_get *get, const char *what) {
   return STEP_FAIL;
 }
 
+/* About the slot of the key page before which the key belongs, by where it lies between the separators around the page. */
+static uint16_t guess_slot(const struct slot_page *index, uint16_t at, turb_bytes key) {
+  const struct index_slot *slot = index_slot_at(index, at);
+  if (at == 0 || key.size < index->shared_prefix_size) {
+    return slot->slots / 2;
+  }
+  const uint64_t prefix = key_prefix8((const uint8_t *)key.data + index->shared_prefix_size, key.size - index->shared_prefix_size);
+  const uint64_t low = slot[-1].prefix, high = slot->prefix;
+  if (prefix <= low || prefix >= high) {
+    return prefix <= low ? 0 : (uint16_t)(slot->slots - 1);
+  }
+  return (uint16_t)((double)(prefix - low) / (double)(high - low) * slot->slots);
+}
+
 static enum step_result step_index(struct table_get *get) {
   const enum step_result result = bring(get, UNIT_INDEX, get->index_page, 0, &get->index_pin);
   if (result == STEP_GO) {
     get->index_slot = index_page_find(get->index_pin.data, get->key);
     assert(get->index_slot < ((const struct slot_page *)get->index_pin.data)->slot_count); /* its last separator is the top index's */
+    get->guess = guess_slot(get->index_pin.data, get->index_slot, get->key);
     get->step = STEP_LOCATE;
   }
   return result;
@@ -122,6 +140,7 @@ static void step_next(struct table_get *get) {
   cache_unpin(&get->key_pin);
   if (get->index_slot + 1u < ((const struct slot_page *)get->index_pin.data)->slot_count) {
     get->index_slot++;
+    get->guess = 0;
     get->skip_filter = true; /* the key is there: it is this page's last */
     get->step = STEP_LOCATE;
     return;
@@ -132,6 +151,66 @@ static void step_next(struct table_get *get) {
   get->step = get->index_page < table_index_page_count(get->table) ? STEP_INDEX : STEP_DONE;
 }
 
+#define NEAR_SLOTS 8u /* to either side of the guess: two standard deviations for a full page of random keys */
+#define LINE_BYTES 64u
+
+/* Asks for the header, the slots near the guess, and their keys, which lie from the page's end downward. */
+static void prefetch_near(const struct slot_page *page, const struct index_slot *index, uint32_t guess, size_t key_size) {
+  const uint8_t *bytes = (const uint8_t *)page;
+  const uint32_t low = guess > NEAR_SLOTS ? guess - NEAR_SLOTS : 0;
+  const uint32_t high = guess + NEAR_SLOTS < index->slots ? guess + NEAR_SLOTS : index->slots;
+  __builtin_prefetch(bytes);
+  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
+    __builtin_prefetch(at);
+  }
+  const uint64_t end = index->units * (uint64_t)TABLE_PAGE_BYTES;
+  const uint64_t back = (guess + 1) * key_size;
+  if (back < end) {
+    const uint8_t *key = bytes + (end - back);
+    __builtin_prefetch(key);
+    __builtin_prefetch(key + LINE_BYTES < bytes + end ? key + LINE_BYTES : key);
+    __builtin_prefetch(key - LINE_BYTES);
+  }
+}
+
+/* The first of the slots [low, high) with a prefix at or above `prefix`. */
+static uint32_t bound_between(const struct slot *slots, uint32_t low, uint32_t high, uint64_t prefix) {
+  while (low < high) {
+    const uint32_t half = (high - low) / 2;
+    const bool below = slots[low + half].prefix < prefix;
+    low = below ? low + half + 1 : low;
+    high = below ? high : low + half;
+  }
+  return low;
+}
+
+/*
+ * slot_page_lower_bound where only an equal key counts: *certain false leaves it to that. Keys of the page all begin with the shared prefix, so a
+ * key that equals one of them does, and need not be compared with it first: that would be one more line to wait for.
+ */
+static uint16_t find_near(const struct slot_page *page, turb_bytes key, uint64_t sequence, uint32_t guess, bool *certain) {
+  const uint32_t count = page->slot_count;
+  const size_t shared = page->shared_prefix_size;
+  const struct slot *slots = slot_at(page, 0);
+  *certain = false;
+  if (key.size < shared) {
+    return 0;
+  }
+  const uint64_t prefix = key_prefix8((const uint8_t *)key.data + shared, key.size - shared);
+  uint32_t low = guess > NEAR_SLOTS ? guess - NEAR_SLOTS : 0;
+  uint32_t high = guess + NEAR_SLOTS < count ? guess + NEAR_SLOTS : count;
+  if (low < high && (low == 0 || slots[low - 1].prefix < prefix) && (high == count || slots[high].prefix >= prefix)) {
+    low = bound_between(slots, low, high, prefix);
+  } else {
+    low = bound_between(slots, 0, count, prefix);
+  }
+  if (low < count && slots[low].prefix == prefix) {
+    *certain =
+        slot_compare_target(&slots[low], key, sequence) >= 0 && key_equal(slot_key(&slots[low]), slots[low].key_size, key.data, key.size);
+  }
+  return (uint16_t)low;
+}
+
 static enum step_result step_keys(struct table_get *get) {
   const struct index_slot *index = index_slot_of(get);
   const enum step_result result = bring(get, UNIT_KEYS, get->key_ordinal, index->units == 2 ? LOAD_TWO_UNITS : 0, &get->key_pin);
@@ -139,11 +218,24 @@ static enum step_result step_keys(struct table_get *get) {
     return result;
   }
   const struct slot_page *page = get->key_pin.data;
+  prefetch_near(page, index, get->guess, get->key.size);
+  if (index->puts != 0) { /* the row is mostly wanted next, and its frame is mostly that of the guess */
+    const uint64_t row = index->base_row + (get->guess < index->puts ? get->guess : index->puts - 1);
+    uint32_t frame, offset;
+    table_locate_row(get->table, row, &frame, &offset);
+    cache_prefetch(table_directory(get->table), table_unit(get->table, UNIT_ROWS, frame));
+  }
   if (page->slot_count != index->slots || page->base_row != index->base_row) {
     return fail(get, "a key page is not as the index says");
   }
-  const uint16_t at = slot_page_lower_bound(page, get->key, get->sequence);
   get->step = STEP_DONE;
+  bool certain;
+  uint16_t at = find_near(page, get->key, get->sequence, get->guess, &certain);
+  if (certain) {
+    get->found = slot_at(page, at);
+    return STEP_GO;
+  }
+  at = slot_page_lower_bound(page, get->key, get->sequence);
   if (at < page->slot_count) {
     const struct slot *slot = slot_at(page, at);
     if (key_equal(slot_key(slot), slot->key_size, get->key.data, get->key.size)) {
@@ -186,7 +278,8 @@ enum get_state table_get_step(struct table_get *get) {
   return GET_READY;
 }
 
-enum get_state table_get_start(struct table_get *get, struct table *table, turb_bytes key, uint64_t hash, uint64_t sequence, bool skip_filter) {
+enum get_state table_get_start(struct table_get *get, struct table *table, turb_bytes key, uint64_t hash, uint64_t sequence,
+                               bool skip_filter) {
   let_go(get);
   if (get->load != NULL && load_state(get->load) != LOAD_IDLE) {
     load_reset(get->load);

@@ -65,6 +65,8 @@ uint32_t table_find_index_page(const struct table *table, turb_bytes key) {
 
 uint16_t index_page_find(const struct slot_page *page, turb_bytes key) {
   const struct index_slot *slots = codec_index_slot(page, 0);
+  __builtin_prefetch(slots + CODEC_INDEX_PAGE_MAX_SLOTS / 2 - 1);
+  __builtin_prefetch((const uint8_t *)page + SLOT_PAGE_BYTES - 1); /* the first separator */
   const uint32_t count = page->slot_count;
   const size_t shared = page->shared_prefix_size;
   if (key.size == 0) {
@@ -112,8 +114,8 @@ void table_index_page_base(const struct table *table, uint32_t index_page, uint6
 /* ---- rows of a key range ------------------------------------------------------------------------------- */
 
 /* Brings a unit and waits for it; true when it is pinned. With reads NULL only what is resident counts (then false with OK). */
-static turb_status bring(struct table *table, struct reads *reads, struct load **load, enum unit_kind kind, uint32_t ordinal, unsigned flags,
-                         struct cache_pin *pin, turb_error *err) {
+static turb_status bring(struct table *table, struct reads *reads, struct load **load, enum unit_kind kind, uint32_t ordinal,
+                         unsigned flags, struct cache_pin *pin, turb_error *err) {
   *pin = (struct cache_pin){0};
   if (cache_pin(table_directory(table), table_unit(table, kind, ordinal), pin) || reads == NULL) {
     return TURB_OK;
@@ -140,13 +142,14 @@ static turb_status bring(struct table *table, struct reads *reads, struct load *
 }
 
 /* Within the key page that an index slot names. */
-static turb_status bound_in_page(struct table *table, struct reads *reads, struct load **load, const struct index_slot *slot, turb_bytes key,
-                                 uint64_t *row, uint64_t *entry, turb_error *err) {
+static turb_status bound_in_page(struct table *table, struct reads *reads, struct load **load, const struct index_slot *slot,
+                                 turb_bytes key, uint64_t *row, uint64_t *entry, turb_error *err) {
   *row = slot->base_row;
   *entry = slot->first_entry;
   const uint32_t ordinal = table_key_ordinal(table, slot->page);
   if (ordinal == UINT32_MAX) {
-    return status_set_file(err, TURB_CORRUPTION, table->path, (uint64_t)slot->page * TABLE_PAGE_BYTES, "the index names a page that is no key page");
+    return status_set_file(err, TURB_CORRUPTION, table->path, (uint64_t)slot->page * TABLE_PAGE_BYTES,
+                           "the index names a page that is no key page");
   }
   struct cache_pin pin;
   const turb_status status = bring(table, reads, load, UNIT_KEYS, ordinal, slot->units == 2 ? LOAD_TWO_UNITS : 0, &pin, err);
@@ -160,8 +163,8 @@ static turb_status bound_in_page(struct table *table, struct reads *reads, struc
   return status;
 }
 
-turb_status table_row_lower_bound(struct table *table, struct reads *reads, turb_bytes key, bool approximate, uint64_t *row, uint64_t *entry,
-                                  turb_error *err) {
+turb_status table_row_lower_bound(struct table *table, struct reads *reads, turb_bytes key, bool approximate, uint64_t *row,
+                                  uint64_t *entry, turb_error *err) {
   const uint32_t index_page = table_find_index_page(table, key);
   table_index_page_base(table, index_page, entry, row);
   if (index_page == table_index_page_count(table)) {

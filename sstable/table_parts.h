@@ -40,8 +40,9 @@ struct spans {
   struct span *at;
   uint32_t count;
   uint32_t units;
-  uint64_t end;        /* ordinals of the kind */
-  uint32_t unit_pages; /* index pages: 1 or 2; filter sections: pages of all but the last; else 1 */
+  uint64_t end; /* ordinals of the kind */
+  /* Extents of a kind are mostly alike, so that these times an ordinal (unit, file offset) is mostly the right span's number. */
+  double per_ordinal, per_unit, per_byte;
 };
 
 struct table {
@@ -85,7 +86,8 @@ const struct span *table_span_of_unit(const struct table *table, enum extent_kin
 uint32_t table_unit_bytes(const struct table *table, enum unit_kind kind, uint32_t unit, uint64_t *offset);
 
 /* Reads a range of pages and waits; *done is less than size at the end of the file. */
-TURB_MUST_CHECK turb_status table_read_range(const struct table *table, void *data, uint64_t offset, uint32_t size, uint32_t *done, turb_error *err);
+TURB_MUST_CHECK turb_status table_read_range(const struct table *table, void *data, uint64_t offset, uint32_t size, uint32_t *done,
+                                             turb_error *err);
 
 static inline struct codec_place table_place(const struct table *table, uint64_t offset) {
   return (struct codec_place){table->path, table->seed, offset};
@@ -99,8 +101,8 @@ TURB_MUST_CHECK turb_status table_key_page_check(const struct table *table, void
 /* The checksum page that holds the record of a part of rows or attributes, and which record it is. */
 uint32_t table_record_page(const struct span *span, uint64_t part, uint32_t *index);
 /* The record of a part in its (checked) checksum page; CORRUPTION when the page describes something else. */
-TURB_MUST_CHECK turb_status table_record_of(const struct table *table, const struct span *span, uint64_t part, const struct checksum_page *page,
-                                            struct checksum_record *record, turb_error *err);
+TURB_MUST_CHECK turb_status table_record_of(const struct table *table, const struct span *span, uint64_t part,
+                                            const struct checksum_page *page, struct checksum_record *record, turb_error *err);
 /* Stored bytes of an uncompressed block or a chunk, and its offset within the span. */
 uint32_t table_part_bytes(const struct table *table, enum extent_kind kind, const struct span *span, uint64_t part, uint64_t *offset);
 /* Compares a part with its record. */

@@ -70,7 +70,8 @@ __attribute__((format(printf, 3, 4))) static void report(struct verify *v, uint6
 
 /* A failed read: the file's problem, or ours. */
 static void report_error(struct verify *v, const turb_error *error) {
-  if (error->status == TURB_CORRUPTION || error->status == TURB_IO || error->status == TURB_NEWER_FORMAT || error->status == TURB_NOT_A_DATABASE) {
+  if (error->status == TURB_CORRUPTION || error->status == TURB_IO || error->status == TURB_NEWER_FORMAT ||
+      error->status == TURB_NOT_A_DATABASE) {
     v->problem(v->context, error);
   } else if (v->status == TURB_OK) {
     v->status = status_copy(v->err, error);
@@ -97,7 +98,9 @@ static turb_status stream_open(struct verify *v, enum unit_kind kind) {
   struct unit_stream *s = &v->streams[kind];
   const struct table_shape *shape = &v->table->header.shape;
   *s = (struct unit_stream){.verify = v, .kind = kind, .count = table_unit_count(v->table, kind)};
-  const uint32_t unit = kind == UNIT_ROWS ? shape->block_bytes * shape->blocks_per_frame : kind == UNIT_ATTRIBUTES ? TABLE_ATTRIBUTE_CHUNK_BYTES : 4096u;
+  const uint32_t unit = kind == UNIT_ROWS         ? shape->block_bytes * shape->blocks_per_frame
+                        : kind == UNIT_ATTRIBUTES ? TABLE_ATTRIBUTE_CHUNK_BYTES
+                                                  : 4096u;
   s->depth = STREAM_BYTES / unit < 2 ? 2 : STREAM_BYTES / unit > STREAM_DEPTH_MAX ? STREAM_DEPTH_MAX : STREAM_BYTES / unit;
   for (uint32_t i = 0; i < s->depth; i++) {
     const turb_status status = load_create(&v->reads, v->table->env->allocator, &s->loads[i], v->err);
@@ -182,7 +185,8 @@ static void check_rows(struct verify *v, uint32_t frame, const uint8_t *data) {
   for (uint32_t block = 0; block < size; block += shape->block_bytes) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < shape->rows_per_block && row < count; i++, row++) {
-      check_zero(v, data + block + at + shape->row_bytes, shape->stride - shape->row_bytes, offset + block + at + shape->row_bytes, "padding of a row");
+      check_zero(v, data + block + at + shape->row_bytes, shape->stride - shape->row_bytes, offset + block + at + shape->row_bytes,
+                 "padding of a row");
       at += shape->stride;
     }
     check_zero(v, data + block + at, shape->block_bytes - at, offset + block + at, "the rest of a vector block");
@@ -368,7 +372,8 @@ static void check_named_page(struct verify *v, const struct index_slot *index, t
   }
   const turb_bytes lower = v->table->record.lower, upper = v->table->record.upper;
   const int above = v->table->record.upper_open ? -1 : key_compare(slot_key(last), last->key_size, upper.data, upper.size);
-  if (key_compare(slot_key(first), first->key_size, lower.data, lower.size) < 0 || above > 0 || (above == 0 && !v->table->record.upper_inclusive)) {
+  if (key_compare(slot_key(first), first->key_size, lower.data, lower.size) < 0 || above > 0 ||
+      (above == 0 && !v->table->record.upper_inclusive)) {
     report(v, offset, "keys outside the declared bounds");
   }
   uint64_t sum = 0;
@@ -505,7 +510,8 @@ static void walk_packed(struct verify *v) {
   }
   struct load *load = NULL;
   uint8_t *page = mem_alloc_aligned(allocator, TABLE_PAGE_BYTES, TABLE_PAGE_BYTES);
-  v->status = page != NULL ? load_create(&v->reads, allocator, &load, v->err) : status_set(v->err, TURB_NO_MEMORY, "no memory to verify a table");
+  v->status =
+      page != NULL ? load_create(&v->reads, allocator, &load, v->err) : status_set(v->err, TURB_NO_MEMORY, "no memory to verify a table");
   for (uint32_t i = 0; i < spans->count && v->status == TURB_OK; i++) {
     check_packed(v, &spans->at[i], load, page);
   }
@@ -538,7 +544,8 @@ static void check_ends(struct verify *v) {
   const uint64_t file_bytes = table->record.size_bytes - table->record.tail_offset;
   const uint64_t size = table->tail_size;
   if (!budget_take(env->budget, BUDGET_METADATA, size)) {
-    v->status = status_set_file(v->err, TURB_BUDGET, table->path, STATUS_NO_OFFSET, "the memory budget does not hold another tail to verify a table");
+    v->status = status_set_file(v->err, TURB_BUDGET, table->path, STATUS_NO_OFFSET,
+                                "the memory budget does not hold another tail to verify a table");
     return;
   }
   uint8_t *data = mem_alloc_aligned(env->allocator, size, TABLE_PAGE_BYTES);

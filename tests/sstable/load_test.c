@@ -406,8 +406,8 @@ TEST(load, goes_in_rounds_when_the_ring_is_full) {
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
 /* Whatever is brought: fails with the status, leaves nothing behind, and works when tried again. */
-static enum load_state bring(struct reads *reads, struct load *load, struct table *table, const struct entries *entries, const uint32_t *rows,
-                             int what) {
+static enum load_state bring(struct reads *reads, struct load *load, struct table *table, const struct entries *entries,
+                             const uint32_t *rows, int what) {
   switch (what) {
   case 0: return await_load(reads, load, load_unit(load, table, UNIT_KEYS, 1, LOAD_FILL_CACHE));
   case 1: return await_load(reads, load, load_unit(load, table, UNIT_ROWS, 1, LOAD_FILL_CACHE));
@@ -415,7 +415,9 @@ static enum load_state bring(struct reads *reads, struct load *load, struct tabl
   case 3: return await_load(reads, load, load_unit(load, table, UNIT_ATTRIBUTES, 0, 0));
   default: {
     const struct entry *entry = &entries->at[rows[0]];
-    return await_load(reads, load, load_attribute(load, table, 0, entry->attribute_size, (uint32_t)hash64(entry->attributes, entry->attribute_size, 0), LOAD_POINT));
+    return await_load(
+        reads, load,
+        load_attribute(load, table, 0, entry->attribute_size, (uint32_t)hash64(entry->attributes, entry->attribute_size, 0), LOAD_POINT));
   }
   }
 }

@@ -44,18 +44,18 @@ struct entries {
 };
 
 struct entries_options {
-  uint32_t keys;          /* distinct ones */
-  uint32_t dimension;     /* 0: 8 */
-  turb_type type;         /* 0: f32 */
+  uint32_t keys;      /* distinct ones */
+  uint32_t dimension; /* 0: 8 */
+  turb_type type;     /* 0: f32 */
   uint8_t compression;
-  uint32_t versions;      /* of a key at most; 0: 1 */
+  uint32_t versions; /* of a key at most; 0: 1 */
   uint32_t delete_percent;
   uint32_t attribute_percent;
-  uint32_t attribute_bytes; /* at most, mostly much less; 0: 100 */
-  uint32_t key_bytes;     /* at most, random; 0: 16 bytes each, "key" and 13 digits, of even numbers */
+  uint32_t attribute_bytes;  /* at most, mostly much less; 0: 100 */
+  uint32_t key_bytes;        /* at most, random; 0: 16 bytes each, "key" and 13 digits, of even numbers */
   uint32_t long_key_percent; /* keys near 4,096 bytes */
   bool bulk;
-  bool spiky;             /* one key with 500 versions in the middle */
+  bool spiky; /* one key with 500 versions in the middle */
 };
 
 void entries_make(struct entries *entries, const struct entries_options *options, uint64_t seed);

@@ -96,7 +96,8 @@ TEST(table_get, asks_the_filter_before_it_reads) {
     uint8_t bytes[20];
     memcpy(bytes, entries.at[i].key, 16);
     bytes[15]++;
-    CHECK_EQ(await_get(&get, table_get_start(&get, table, (turb_bytes){bytes, 16}, hash64(bytes, 16, 0), SLOT_SEQUENCE_MAX, false)), GET_READY);
+    CHECK_EQ(await_get(&get, table_get_start(&get, table, (turb_bytes){bytes, 16}, hash64(bytes, 16, 0), SLOT_SEQUENCE_MAX, false)),
+             GET_READY);
     CHECK(get.found == NULL);
   }
   uint32_t resident = 0;
@@ -154,7 +155,8 @@ TEST(table_get, is_started_anew_at_any_moment) {
       }
       gets[i].key = any_key(&entries, &random, gets[i].bytes);
       gets[i].sequence = random_below(&random, 1000000);
-      gets[i].state = table_get_start(&gets[i].get, table, gets[i].key, hash64(gets[i].key.data, gets[i].key.size, 0), gets[i].sequence, false);
+      gets[i].state =
+          table_get_start(&gets[i].get, table, gets[i].key, hash64(gets[i].key.data, gets[i].key.size, 0), gets[i].sequence, false);
       break;
     default:
       if (gets[i].open && gets[i].state == GET_PENDING) {

@@ -43,7 +43,8 @@ TEST(table, opens_with_and_without_a_record) {
 }
 
 /* Opening must fail so, naming the file. */
-static void check_refused(struct environment *e, const char *path, const struct table_record *record, turb_status wanted, const char *part) {
+static void check_refused(struct environment *e, const char *path, const struct table_record *record, turb_status wanted,
+                          const char *part) {
   turb_error error = TURB_ERROR_INIT;
   struct table *table;
   CHECK_STATUS_ERR(table_open(&e->env, path, record, &table, &error), wanted, &error);
@@ -88,8 +89,16 @@ TEST(table, refuses_what_is_not_its_table) {
 
   /* Bits of header, tail and footer. */
   struct table *table;
-  const uint64_t at[] = {0, 9, 20, 60, 4090, record.record.tail_offset, record.record.tail_offset + 200, record.record.size_bytes - 64,
-                         record.record.size_bytes - 40, record.record.size_bytes - 1};
+  const uint64_t at[] = {0,
+                         9,
+                         20,
+                         60,
+                         4090,
+                         record.record.tail_offset,
+                         record.record.tail_offset + 200,
+                         record.record.size_bytes - 64,
+                         record.record.size_bytes - 40,
+                         record.record.size_bytes - 1};
   for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
     CHECK_OK(turb_simulation_flip_bit(e.simulation, path, at[i], 3, NULL));
     check_refused(&e, path, &record.record, TURB_CORRUPTION, "t.tbl");

@@ -87,7 +87,8 @@ TEST_TIMEOUT(verify, finds_a_bit_flipped_anywhere, 900) {
       CHECK_OK(turb_simulation_flip_bit(e.simulation, path, at, bit, NULL));
       uint64_t bytes, count;
       const struct found found = verify(table, &bytes, &count);
-      CHECK_MSG(found.count >= 1, "bit %u of byte %llu of %llu was not found", bit, (unsigned long long)at, (unsigned long long)record.record.size_bytes);
+      CHECK_MSG(found.count >= 1, "bit %u of byte %llu of %llu was not found", bit, (unsigned long long)at,
+                (unsigned long long)record.record.size_bytes);
       CHECK_STR_EQ(found.first.file, path);
       CHECK_LE(found.count, 120); /* a damaged checksum page takes all its blocks along, and only those */
       CHECK_EQ(count, entries.count);
