@@ -1,23 +1,25 @@
-/* memtable: the newest entries of a collection, in memory, sorted.
+/*
+ * The memtable: the newest entries of a collection, in memory, sorted.
  *
- * Entries lie in pages of the form of base/slot.h, in order of arrival (a page's slot_count is not meaningful to readers), so that a slot pointer is
- * all a cursor needs:
+ * Entries lie in pages of the form of base/slot.h, in order of arrival (a page's slot_count is not meaningful to readers), so that a slot
+ * pointer is all a cursor needs:
  *
  *   page header | slot | slot | ... ->        free        <- ... | node, key | node, key
  *
- * A page is one 4 KiB unit, or two when it was opened for a key that does not fit one; its slots lie in the first. Beside each key is the entry's node in the list that
- * orders entries by (key ascending, sequence descending), and a tree finds places in that list (index.h). Rows lie in contiguous chunks at a
- * fixed stride (rows.h). Attributes lie in the same chunk of memory as the page of their entry, or that page's chunk is a new one: its base_attribute is
- * the chunk's address, so that slot_attribute_offset is the address of the attributes. Range deletes are kept beside (ranges.h).
+ * A page is one 4 KiB unit, or two when it was opened for a key that does not fit one; its slots lie in the first. Beside each key is the
+ * entry's node in the list that orders entries by (key ascending, sequence descending), and a tree finds places in that list (index.h).
+ * Rows lie in contiguous chunks at a fixed stride (rows.h). Attributes lie in the same chunk of memory as the page of their entry (where
+ * that chunk is full, a new page is opened in the next), and the page's base_attribute is the chunk's address: so slot_attribute_offset
+ * is the address of the attributes. Range deletes are kept beside (ranges.h).
  *
  * Invariants
- *  1. One writer at a time (the caller's affair); any number of readers without locks: an entry is published by a release store of its links after all
- *     its bytes are written.
- *  2. Nothing is freed or moved before memtable_release drops the last reference.
- *  3. All memory is charged to BUDGET_MEMTABLE before it is taken.
- *  4. Rows are numbered in order of arrival; memtable_rows() rows are readable (release/acquire). A row becomes readable after its entry is in
- *     the order.
- *  5. No two entries have both key and sequence in common (the caller's affair).
+ *   1. One writer at a time (the caller's affair); any number of readers without locks: an entry is published by a release store of its
+ *      links after all its bytes are written.
+ *   2. Nothing is freed or moved before memtable_release drops the last reference.
+ *   3. All memory is charged to BUDGET_MEMTABLE before it is taken.
+ *   4. Rows are numbered in order of arrival; memtable_rows() rows are readable (release/acquire). A row becomes readable after its entry
+ *      is in the order.
+ *   5. No two entries have both key and sequence in common (the caller's affair).
  */
 #ifndef TURB_MEMTABLE_MEMTABLE_H
 #define TURB_MEMTABLE_MEMTABLE_H
@@ -28,7 +30,10 @@
 #include "base/slot.h"
 #include "base/status.h"
 
-/* No contiguous run of rows crosses a multiple of this. The first 512 rows lie in several runs, and so do rows above 2 KiB (memtable_row_run). */
+/*
+ * No contiguous run of rows crosses a multiple of this. The first 512 rows lie in several runs, and so do rows above 2 KiB
+ * (memtable_row_run).
+ */
 #define MEMTABLE_CHUNK_ROWS 512u
 
 struct memtable;
@@ -46,23 +51,31 @@ TURB_MUST_CHECK turb_status memtable_create(const struct memtable_options *optio
 struct memtable *memtable_retain(struct memtable *memtable);
 void memtable_release(struct memtable *memtable); /* NULL ok */
 
-/* Writer only. BUDGET or NO_MEMORY leave the entries as they were. `row_hash` and `attribute_hash` as in docs/format.md 2. Keys have 1 to 4,096 bytes,
- * attributes up to 16 MiB, sequences are 1 to SLOT_SEQUENCE_MAX (asserted). */
+/*
+ * Writer only. BUDGET or NO_MEMORY leave the entries as they were. `row_hash` and `attribute_hash` as in docs/format.md 2. Keys have 1
+ * to 4,096 bytes, attributes up to 16 MiB, sequences are 1 to SLOT_SEQUENCE_MAX (asserted).
+ */
 TURB_MUST_CHECK turb_status memtable_put(struct memtable *memtable, turb_bytes key, uint64_t sequence, const void *row, uint64_t row_hash,
                                          turb_bytes attributes, uint32_t attribute_hash, turb_error *err);
 TURB_MUST_CHECK turb_status memtable_delete(struct memtable *memtable, turb_bytes key, uint64_t sequence, turb_error *err);
 /* A range with begin >= end is legal and hides nothing. */
-TURB_MUST_CHECK turb_status memtable_delete_range(struct memtable *memtable, turb_bytes begin, turb_bytes end /* size 0: open */, uint64_t sequence,
-                                                  turb_error *err);
+TURB_MUST_CHECK turb_status memtable_delete_range(struct memtable *memtable, turb_bytes begin, turb_bytes end /* size 0: open */,
+                                                  uint64_t sequence, turb_error *err);
 
-/* Takes from the budget what the next `bytes` of entries may need, so that a batch cannot fail half way: after OK, the next calls of put, delete and delete_range
- * succeed, as long as they are at most `entries` and their memtable_need adds up to at most `bytes`. Rows are counted by `entries` and not by their bytes. What is not used
- * stays for later entries; calling again does not add to it. */
+/*
+ * Takes from the budget what the next `bytes` of entries may need, so that a batch cannot fail half way: after OK, the next calls of
+ * put, delete and delete_range succeed, as long as they are at most `entries` and their memtable_need adds up to at most `bytes`.
+ * Rows are counted by `entries` and not by their bytes. What is not used stays for later entries; calling again does not add to it.
+ */
 TURB_MUST_CHECK turb_status memtable_reserve(struct memtable *memtable, size_t entries, size_t bytes, turb_error *err);
 
-/* What an entry counts in memtable_reserve (of a range delete: key_size is that of begin and end together): twice its slot, node and key, since the end of a page may stay
- * unused where the next entry does not fit, and its attributes. */
-static inline size_t memtable_need(size_t key_size, size_t attribute_size) { return 2 * (sizeof(struct slot) + key_size) + 256 + attribute_size; }
+/*
+ * What an entry counts in memtable_reserve (of a range delete: key_size is that of begin and end together): twice its slot, node and
+ * key, since the end of a page may stay unused where the next entry does not fit, and its attributes.
+ */
+static inline size_t memtable_need(size_t key_size, size_t attribute_size) {
+  return 2 * (sizeof(struct slot) + key_size) + 256 + attribute_size;
+}
 
 /* Any thread. */
 uint64_t memtable_bytes(const struct memtable *memtable); /* charged */
@@ -82,8 +95,11 @@ const void *memtable_row_run(const struct memtable *memtable, uint64_t row, uint
 const struct slot *memtable_get(const struct memtable *memtable, turb_bytes key, uint64_t sequence);
 /* The highest sequence <= snapshot of a range delete covering key, or 0. */
 uint64_t memtable_range_cover(const struct memtable *memtable, turb_bytes key, uint64_t snapshot);
-/* The range deletes with sequence <= snapshot as sorted, disjoint fragments, with all their sequences; arrays in the arena, key bytes the memtable's. Deeply nested
- * range deletes take the square of their number here: prefer the second form where snapshots are known. */
+/*
+ * The range deletes with sequence <= snapshot as sorted, disjoint fragments, with all their sequences; arrays in the arena, key bytes
+ * the memtable's. Deeply nested range deletes take the square of their number here: prefer the second form where snapshots are
+ * known.
+ */
 struct arena;
 TURB_MUST_CHECK turb_status memtable_range_deletes(const struct memtable *memtable, uint64_t snapshot, struct arena *arena,
                                                    struct range_deletes *deletes, turb_error *err);

@@ -1,8 +1,8 @@
 /*
  * Chunks of memtables that went, kept for those to come.
  *
- * Memory that the system gives for the first time costs a page fault a page, which is most of what filling a memtable would cost. The memtables of
- * a database replace each other with chunks of the same few sizes: so these are kept, still charged, up to a bound.
+ * Memory that the system gives for the first time costs a page fault a page, which is most of what filling a memtable would cost. The
+ * memtables of a database replace each other with chunks of the same few sizes: so these are kept, still charged, up to a bound.
  *
  * Invariants
  *   1. A kept chunk is charged to BUDGET_MEMTABLE; taking it charges nothing, trimming it gives it back.
