@@ -89,7 +89,7 @@ static inline uint16_t bf16_from_f32(float value) {
 /*
  * Narrows `dimension` floats to `type`, which may be any but TURB_BITS (TURB_F32 copies). Returns SIZE_MAX, or the
  * index of the first component out of range; the whole output is written in both cases, out-of-range
- * components as infinity, NaN or (integers) the nearest bound, NaN as 0.
+ * components as infinity, NaN or (integers) the nearest bound.
  */
 size_t vector_from_f32(turb_type type, const float *from, size_t dimension, void *to);
 

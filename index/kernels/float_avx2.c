@@ -66,6 +66,7 @@ KERNEL_INLINE void step(turb_metric metric, turb_type type, const void *const *p
   KERNEL_UNROLL
   for (int i = 0; i < queries; i++) {
     __m256 q = load_half(TURB_F32, prepared[i], index, half);
+    KERNEL_KEEP(q);
     KERNEL_UNROLL
     for (int j = 0; j < row_count; j++)
       sums[i * row_count + j] = add_term(metric, sums[i * row_count + j], q, r[j]);
@@ -79,9 +80,11 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   KERNEL_UNROLL
   for (int i = 0; i < queries * row_count; i++)
     sums[i] = sums_2[i] = _mm256_setzero_ps();
-  KERNEL_UNROLL
-  for (int j = 0; squares && j < row_count; j++)
-    squares[j] = squares_2[j] = _mm256_setzero_ps();
+  if (squares) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      squares[j] = squares_2[j] = _mm256_setzero_ps();
+  }
   size_t i = 0;
   for (; i + STEP <= dimension; i += STEP) {
     step(metric, type, prepared, queries, rows, row_count, i, 0, sums, squares);
@@ -90,10 +93,8 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   if (i < dimension) {
     struct tail query_tails[TILE_QUERIES], row_tails[MAX_ROWS];
     const void *last_queries[TILE_QUERIES], *last_rows[MAX_ROWS];
-    KERNEL_UNROLL
     for (int j = 0; j < row_count; j++)
       last_rows[j] = load_tail(type, rows[j], i, dimension - i, &row_tails[j]);
-    KERNEL_UNROLL
     for (int j = 0; j < queries; j++) {
       last_queries[j] = type == TURB_F32 ? load_tail(TURB_F32, prepared[j], i, dimension - i, &query_tails[j])
                                          : (const float *)prepared[j] + i; /* padded */
@@ -104,9 +105,11 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   KERNEL_UNROLL
   for (int j = 0; j < queries * row_count; j++)
     sums[j] = _mm256_add_ps(sums[j], sums_2[j]);
-  KERNEL_UNROLL
-  for (int j = 0; squares && j < row_count; j++)
-    squares[j] = _mm256_add_ps(squares[j], squares_2[j]);
+  if (squares) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      squares[j] = _mm256_add_ps(squares[j], squares_2[j]);
+  }
 }
 
 /* The lanes of four registers added up. Absent ones are zeros. */

@@ -76,6 +76,7 @@ KERNEL_INLINE void step(turb_metric metric, turb_type type, const void *const *p
   KERNEL_UNROLL
   for (int i = 0; i < queries; i++) {
     __m512 q = count ? load_query_tail(type, prepared[i], index, half, count) : load_row(TURB_F32, prepared[i], index, half);
+    KERNEL_KEEP(q);
     KERNEL_UNROLL
     for (int j = 0; j < row_count; j++)
       sums[i * row_count + j] = add_term(metric, sums[i * row_count + j], q, r[j]);
@@ -89,9 +90,11 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   KERNEL_UNROLL
   for (int i = 0; i < queries * row_count; i++)
     sums[i] = sums_2[i] = _mm512_setzero_ps();
-  KERNEL_UNROLL
-  for (int j = 0; squares && j < row_count; j++)
-    squares[j] = squares_2[j] = _mm512_setzero_ps();
+  if (squares) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      squares[j] = squares_2[j] = _mm512_setzero_ps();
+  }
   size_t i = 0;
   for (; i + STEP <= dimension; i += STEP) {
     step(metric, type, prepared, queries, rows, row_count, i, 0, 0, sums, squares);
@@ -104,9 +107,11 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   KERNEL_UNROLL
   for (int j = 0; j < queries * row_count; j++)
     sums[j] = _mm512_add_ps(sums[j], sums_2[j]);
-  KERNEL_UNROLL
-  for (int j = 0; squares && j < row_count; j++)
-    squares[j] = _mm512_add_ps(squares[j], squares_2[j]);
+  if (squares) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      squares[j] = _mm512_add_ps(squares[j], squares_2[j]);
+  }
 }
 
 /* The lanes of four registers added up, each as add_lanes does it. */

@@ -78,9 +78,11 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   KERNEL_UNROLL
   for (int i = 0; i < queries * row_count; i++)
     sums[i] = _mm256_setzero_si256();
-  KERNEL_UNROLL
-  for (int j = 0; squares && j < row_count; j++)
-    squares[j] = _mm256_setzero_si256();
+  if (squares) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      squares[j] = _mm256_setzero_si256();
+  }
   size_t i = 0;
   for (; i + STEP <= dimension; i += STEP)
     step(metric, type, prepared, queries, rows, row_count, i, sums, squares);
@@ -88,10 +90,8 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
     return;
   unsigned char query_tails[TILE_QUERIES][STEP], row_tails[MAX_ROWS][STEP];
   const void *last_queries[TILE_QUERIES], *last_rows[MAX_ROWS];
-  KERNEL_UNROLL
   for (int j = 0; j < queries; j++)
     last_queries[j] = load_tail(prepared[j], i, dimension - i, query_tails[j]);
-  KERNEL_UNROLL
   for (int j = 0; j < row_count; j++)
     last_rows[j] = load_tail(rows[j], i, dimension - i, row_tails[j]);
   step(metric, type, last_queries, queries, last_rows, row_count, 0, sums, squares);

@@ -51,6 +51,8 @@ KERNEL_INLINE void add_row(turb_type type, struct row_sums *sums, int j, __m512i
   sums->products[j] =
       type == TURB_I8 ? _mm512_dpbusd_epi32(sums->products[j], flipped, r) : _mm512_dpbusd_epi32(sums->products[j], r, flipped);
   sums->values[j] = type == TURB_I8 ? _mm512_dpbusd_epi32(sums->values[j], ones, r) : _mm512_dpbusd_epi32(sums->values[j], r, ones);
+  KERNEL_KEEP(sums->products[j]);
+  KERNEL_KEEP(sums->values[j]);
 }
 
 KERNEL_INLINE void step(turb_metric metric, turb_type type, const void *const *prepared, int queries, const void *const *rows,
@@ -66,9 +68,11 @@ KERNEL_INLINE void step(turb_metric metric, turb_type type, const void *const *p
   KERNEL_UNROLL
   for (int i = 0; i < queries; i++) {
     __m512i q = load(prepared[i], index, count);
+    KERNEL_KEEP(q);
     KERNEL_UNROLL
     for (int j = 0; j < row_count; j++) {
       sums[i * row_count + j] = add_products(metric, type, sums[i * row_count + j], q, flipped[j]);
+      KERNEL_KEEP(sums[i * row_count + j]);
     }
   }
 }
@@ -78,9 +82,11 @@ KERNEL_INLINE void sum_pairs(turb_metric metric, turb_type type, size_t dimensio
   KERNEL_UNROLL
   for (int i = 0; i < queries * row_count; i++)
     sums[i] = _mm512_setzero_si512();
-  KERNEL_UNROLL
-  for (int j = 0; row_sums && j < row_count; j++)
-    row_sums->products[j] = row_sums->values[j] = _mm512_setzero_si512();
+  if (row_sums) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      row_sums->products[j] = row_sums->values[j] = _mm512_setzero_si512();
+  }
   size_t i = 0;
   for (; i + STEP <= dimension; i += STEP) {
     step(metric, type, prepared, queries, rows, row_count, i, 0, sums, row_sums);

@@ -12,7 +12,11 @@
 /* Specialises a generic body: its metric, type and counts are constants wherever it is called. */
 #define KERNEL_INLINE static inline __attribute__((always_inline))
 /* Before a loop over registers, which must go away even where the optimiser would rather keep it. */
+#if defined(__clang__)
+#define KERNEL_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define KERNEL_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* Sums of squares in f32 between these are trusted by COSINE: terms that underflow weigh less than 2^-30 of it. */
 #define KERNEL_NORM_MIN 0x1p-100f

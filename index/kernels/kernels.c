@@ -19,14 +19,14 @@
 #include "index/kernels/kernel_parts.h"
 
 enum {
-  SCAN_POINTERS = 64,  /* row addresses made at a time */
   MAX_BLOCK_ROWS = 16, /* bounds of struct kernel's counts */
   MAX_TILE_QUERIES = 4,
   MAX_TILE_ROWS = 4,
-  TILE_ROWS = 64,              /* rows that stay in the first-level cache for all queries: at most this many */
-  TILE_ROWS_BYTES = 16 << 10,  /* and at most these bytes, unless one tile needs more */
-  PREFETCH_AHEAD_BYTES = 4096, /* how far ahead of the block at work, at least one block */
-  PREFETCH_ROW_BYTES = 1024,   /* of each row; the hardware follows from there */
+  TILE_ROWS = 64,             /* rows that stay in the first-level cache for all queries: at most this many */
+  TILE_ROWS_BYTES = 24 << 10, /* and at most these bytes, unless one tile needs more */
+  SCAN_AHEAD_BYTES = 8192,    /* how far ahead of the block at work a scan prefetches */
+  GATHER_AHEAD_BYTES = 4096,  /* the same for a gather, at least one block */
+  GATHER_ROW_BYTES = 4096,    /* what is prefetched of a row; the hardware follows from there */
   LINE_BYTES = 64,
   SCRATCH_ALIGNMENT = 64,
   WIDENED_MULTIPLE = 32, /* components to which a widened query is padded */
@@ -228,66 +228,63 @@ float kernel_distance_in_double(const struct kernel_query *query, const void *ro
 
 /* ---- scan and gather ---- */
 
-/* Rows below `count` starting at `first`, the first lines of each. */
-static inline void prefetch_rows(const void *const *rows, size_t first, size_t limit, size_t count, size_t row_bytes) {
-  size_t bytes = row_bytes < PREFETCH_ROW_BYTES ? row_bytes : PREFETCH_ROW_BYTES;
-  for (size_t i = first; i < limit && i < count; i++) {
-    const char *row = rows[i];
-    for (size_t offset = 0; offset < bytes; offset += LINE_BYTES)
-      __builtin_prefetch(row + offset, 0, 3);
-  }
+static inline void prefetch_bytes(const char *from, size_t bytes) {
+  for (size_t offset = 0; offset < bytes; offset += LINE_BYTES)
+    __builtin_prefetch(from + offset, 0, 3);
 }
 
-/* A last block that is not full: the last row fills it up. */
-static void last_block(const struct kernel_query *query, const void *const *rows, size_t count, float *distances) {
+/* The rows that are left after the last whole block: the last one fills a block up. */
+static void last_rows(const struct kernel_query *query, const void *const *rows, size_t count, float *distances) {
+  const struct kernel *kernel = query->kernel;
   const void *filled[MAX_BLOCK_ROWS];
   float results[MAX_BLOCK_ROWS];
-  for (size_t i = 0; i < query->kernel->block_rows; i++)
+  if (kernel->block == NULL || count <= kernel->block_rows / 4) {
+    for (size_t i = 0; i < count; i++)
+      distances[i] = kernel->one(query, rows[i]);
+    return;
+  }
+  for (size_t i = 0; i < kernel->block_rows; i++)
     filled[i] = rows[i < count ? i : count - 1];
-  query->kernel->block(query, filled, results);
+  kernel->block(query, filled, results);
   memcpy(distances, results, count * sizeof *distances);
 }
 
-/* `available` rows may be prefetched, `count` of them are wanted. */
-static void walk_rows(const struct kernel_query *query, const void *const *rows, size_t count, size_t available, size_t ahead,
-                      float *distances) {
-  const struct kernel *kernel = query->kernel;
-  size_t block_rows = kernel->block_rows;
-  size_t i = 0;
-  for (; kernel->block && i + block_rows <= count; i += block_rows) {
-    prefetch_rows(rows, i + ahead, i + ahead + block_rows, available, query->row_bytes);
-    kernel->block(query, rows + i, distances + i);
-  }
-  if (kernel->block && i < count && count - i > block_rows / 4) {
-    last_block(query, rows + i, count - i, distances + i);
-    return;
-  }
-  for (; i < count; i++) {
-    prefetch_rows(rows, i + ahead, i + ahead + 1, available, query->row_bytes);
-    distances[i] = kernel->one(query, rows[i]);
-  }
-}
-
-static size_t rows_ahead(const struct kernel_query *query) {
-  size_t ahead = PREFETCH_AHEAD_BYTES / query->row_bytes;
-  size_t least = query->kernel->block ? query->kernel->block_rows : 1;
-  return ahead > least ? ahead : least;
-}
-
 void kernel_gather(const struct kernel_query *query, const void *const *rows, size_t count, float *distances) {
-  size_t ahead = rows_ahead(query);
-  prefetch_rows(rows, 0, ahead, count, query->row_bytes);
-  walk_rows(query, rows, count, count, ahead, distances);
+  const struct kernel *kernel = query->kernel;
+  size_t together = kernel->block ? kernel->block_rows : 1;
+  size_t bytes = query->row_bytes < GATHER_ROW_BYTES ? query->row_bytes : GATHER_ROW_BYTES;
+  size_t ahead = GATHER_AHEAD_BYTES / query->row_bytes;
+  if (ahead < together)
+    ahead = together;
+  for (size_t i = 0; i < ahead && i < count; i++)
+    prefetch_bytes(rows[i], bytes);
+  for (size_t i = 0; i < count; i += together) {
+    for (size_t j = i + ahead; j < i + ahead + together && j < count; j++)
+      prefetch_bytes(rows[j], bytes);
+    if (kernel->block && count - i >= together)
+      kernel->block(query, rows + i, distances + i);
+    else
+      last_rows(query, rows + i, count - i < together ? count - i : together, distances + i);
+  }
 }
 
 void kernel_scan(const struct kernel_query *query, const void *rows, size_t stride_bytes, size_t count, float *distances) {
-  const void *pointers[SCAN_POINTERS];
+  const struct kernel *kernel = query->kernel;
   const char *base = rows;
-  for (size_t first = 0; first < count; first += SCAN_POINTERS) {
-    size_t part = count - first < SCAN_POINTERS ? count - first : SCAN_POINTERS;
-    for (size_t i = 0; i < part; i++)
-      pointers[i] = base + (first + i) * stride_bytes;
-    walk_rows(query, pointers, part, part, rows_ahead(query), distances + first);
+  size_t together = kernel->block ? kernel->block_rows : 1;
+  size_t block_bytes = together * stride_bytes;
+  for (size_t i = 0; i < count; i += together) {
+    const void *pointers[MAX_BLOCK_ROWS];
+    size_t few = count - i < together ? count - i : together;
+    size_t coming = SCAN_AHEAD_BYTES / stride_bytes + together;
+    for (size_t j = 0; j < few; j++)
+      pointers[j] = base + (i + j) * stride_bytes;
+    if (count - i > coming + together)
+      prefetch_bytes(base + (i + coming) * stride_bytes, block_bytes);
+    if (kernel->block && few == together)
+      kernel->block(query, pointers, distances + i);
+    else
+      last_rows(query, pointers, few, distances + i);
   }
 }
 

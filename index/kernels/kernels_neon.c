@@ -101,9 +101,10 @@ KERNEL_INLINE void sum_float_pairs(turb_metric metric, turb_type type, size_t di
   for (int j = 0; j < queries * row_count; j++) {
     totals[j] = add_quarters((float32x4_t[]){sums[0][j], sums[1][j], sums[2][j], sums[3][j]});
   }
-  KERNEL_UNROLL
-  for (int j = 0; norms && j < row_count; j++) {
-    norms[j] = add_quarters((float32x4_t[]){squares[0][j], squares[1][j], squares[2][j], squares[3][j]});
+  if (norms) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      norms[j] = add_quarters((float32x4_t[]){squares[0][j], squares[1][j], squares[2][j], squares[3][j]});
   }
 }
 
@@ -190,9 +191,11 @@ KERNEL_INLINE void sum_integer_pairs(turb_metric metric, turb_type type, size_t 
   KERNEL_UNROLL
   for (int j = 0; j < queries * row_count; j++)
     totals[j] = add_integer_lanes(is_signed, sums[j]);
-  KERNEL_UNROLL
-  for (int j = 0; norms && j < row_count; j++)
-    norms[j] = add_integer_lanes(false, squares[j]);
+  if (norms) {
+    KERNEL_UNROLL
+    for (int j = 0; j < row_count; j++)
+      norms[j] = add_integer_lanes(false, squares[j]);
+  }
 }
 
 KERNEL_INLINE float finish_integer(turb_metric metric, const struct kernel_query *query, double sum, double row_norm) {

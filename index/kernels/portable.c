@@ -1,74 +1,72 @@
 /*
  * Distance kernels in plain C, for any processor and as the reference that the others are compared with.
  *
- * Sums of floats run in 16 lanes: lane l takes the components l, l + 16, ...; then halves are added, 8, 4, 2, 1.
- * Rows are copied 16 components at a time into an array, so that their address does not matter.
+ * Sums of floats run in 16 lanes: lane l takes the components l, l + 16, ...; then halves are added, 8, 4, 2, 1. A tail goes
+ * through a buffer of zeros.
  *
  * Threads: pure functions.
  */
-#include <stdlib.h>
-
+#include "index/kernels/four.h"
 #include "index/kernels/kernel_parts.h"
 
-enum { LANES = 16 };
+enum { STEP = 16, QUARTERS = 4 };
 
 /* ---- floats ---- */
 
-/* `count` components from `index` on as floats, the rest of the lanes zero. */
-KERNEL_INLINE void load_lanes(turb_type type, const unsigned char *row, size_t index, size_t count, float *lanes) {
+/* 16 components from `index` on: whole ones in place, the `count` last ones copied to `tail` with zeros behind them. */
+KERNEL_INLINE const unsigned char *whole_step(turb_type type, const void *row, size_t index, size_t count, unsigned char *tail) {
   size_t bytes = vector_component_bytes(type);
-  uint16_t halves[LANES] = {0};
-  if (type == TURB_F32) {
-    for (size_t i = 0; i < LANES; i++)
-      lanes[i] = 0;
-    memcpy(lanes, row + index * bytes, count * bytes);
-    return;
-  }
-  memcpy(halves, row + index * bytes, count * bytes);
-  for (size_t i = 0; i < LANES; i++)
-    lanes[i] = type == TURB_F16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
+  const unsigned char *at = (const unsigned char *)row + index * bytes;
+  if (count >= STEP)
+    return at;
+  memset(tail, 0, STEP * sizeof(float));
+  memcpy(tail, at, count * bytes);
+  return tail;
 }
 
-static float add_lanes(const float *lanes) {
-  float sums[LANES];
-  memcpy(sums, lanes, sizeof sums);
-  for (size_t half = LANES / 2; half > 0; half /= 2) {
-    for (size_t i = 0; i < half; i++)
-      sums[i] += sums[i + half];
-  }
-  return sums[0];
+KERNEL_INLINE float add_lanes(const floats *sums) {
+  floats all = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  return (all[0] + all[2]) + (all[1] + all[3]);
 }
 
-KERNEL_INLINE void add_terms(turb_metric metric, const float *q, const float *r, float *sums) {
-  for (size_t i = 0; i < LANES; i++) {
-    float difference = q[i] - r[i];
-    if (metric == TURB_L2)
-      sums[i] += difference * difference;
-    if (metric == TURB_MANHATTAN)
-      sums[i] += __builtin_fabsf(difference);
-    if (metric == TURB_INNER_PRODUCT || metric == TURB_COSINE)
-      sums[i] += q[i] * r[i];
-  }
+KERNEL_INLINE floats add_terms(turb_metric metric, floats sum, floats q, floats r) {
+  floats difference = q - r;
+  if (metric == TURB_L2)
+    return sum + difference * difference;
+  if (metric == TURB_MANHATTAN)
+    return sum + (floats)((ints)difference & 0x7fffffff);
+  return sum + q * r;
 }
 
-KERNEL_INLINE float float_norm_squared(turb_type type, const unsigned char *row, size_t dimension) {
-  float r[LANES], sums[LANES] = {0};
-  for (size_t i = 0; i < dimension; i += LANES) {
-    load_lanes(type, row, i, dimension - i < LANES ? dimension - i : LANES, r);
-    add_terms(TURB_INNER_PRODUCT, r, r, sums);
+KERNEL_INLINE float float_norm_squared(turb_type type, const void *row, size_t dimension) {
+  unsigned char tail[STEP * sizeof(float)];
+  floats sums[QUARTERS] = {{0}};
+  size_t bytes = vector_component_bytes(type);
+  for (size_t i = 0; i < dimension; i += STEP) {
+    const unsigned char *at = whole_step(type, row, i, dimension - i, tail);
+    KERNEL_UNROLL
+    for (size_t k = 0; k < QUARTERS; k++) {
+      floats r = four_load(type, at + k * FOUR * bytes);
+      sums[k] = add_terms(TURB_INNER_PRODUCT, sums[k], r, r);
+    }
   }
   return add_lanes(sums);
 }
 
 KERNEL_INLINE float float_distance(turb_metric metric, turb_type type, const struct kernel_query *query, const unsigned char *row) {
-  float q[LANES], r[LANES], sums[LANES] = {0}, squares[LANES] = {0};
-  for (size_t i = 0; i < query->dimension; i += LANES) {
-    size_t count = query->dimension - i < LANES ? query->dimension - i : LANES;
-    load_lanes(TURB_F32, query->prepared, i, count, q);
-    load_lanes(type, row, i, count, r);
-    add_terms(metric, q, r, sums);
-    if (metric == TURB_COSINE)
-      add_terms(TURB_INNER_PRODUCT, r, r, squares);
+  unsigned char query_tail[STEP * sizeof(float)], row_tail[STEP * sizeof(float)];
+  floats sums[QUARTERS] = {{0}}, squares[QUARTERS] = {{0}};
+  size_t bytes = vector_component_bytes(type);
+  for (size_t i = 0; i < query->dimension; i += STEP) {
+    const unsigned char *left = whole_step(TURB_F32, query->prepared, i, query->dimension - i, query_tail);
+    const unsigned char *right = whole_step(type, row, i, query->dimension - i, row_tail);
+    KERNEL_UNROLL
+    for (size_t k = 0; k < QUARTERS; k++) {
+      floats q = four_load(TURB_F32, left + k * FOUR * sizeof(float)), r = four_load(type, right + k * FOUR * bytes);
+      sums[k] = add_terms(metric, sums[k], q, r);
+      if (metric == TURB_COSINE)
+        squares[k] = add_terms(metric, squares[k], r, r);
+    }
   }
   float sum = add_lanes(sums);
   if (metric == TURB_L2 || metric == TURB_MANHATTAN)
@@ -83,30 +81,61 @@ KERNEL_INLINE float float_distance(turb_metric metric, turb_type type, const str
   return kernel_cosine_distance((double)sum, (double)norm * query->norm_squared);
 }
 
-/* ---- integers: at most 65,536 terms of at most 255^2, so that every sum fits 33 bits with its sign ---- */
+/*
+ * ---- integers ----
+ *
+ * 16 bytes are taken as eight words, their even and their odd bytes. A squared difference and a product of u8 fit 16 bits
+ * without a sign, a product of i8 with one; the words of that are taken apart again into 32-bit lanes, each of which receives at
+ * most 16,384 terms up to 255^2: below 2^31.
+ */
+typedef int16_t words __attribute__((vector_size(16)));
+typedef uint16_t unsigned_words __attribute__((vector_size(16)));
 
-KERNEL_INLINE int32_t integer_at(turb_type type, const unsigned char *row, size_t index) {
-  return type == TURB_I8 ? (int32_t)(int8_t)row[index] : (int32_t)row[index];
+KERNEL_INLINE words load_words(const unsigned char *from) {
+  words bytes;
+  memcpy(&bytes, from, sizeof bytes);
+  return bytes;
+}
+
+KERNEL_INLINE words even_bytes(turb_type type, words bytes) {
+  return type == TURB_I8 ? (words)((unsigned_words)bytes << 8) >> 8 : bytes & 0xff;
+}
+
+KERNEL_INLINE words odd_bytes(turb_type type, words bytes) {
+  return type == TURB_I8 ? bytes >> 8 : (words)((unsigned_words)bytes >> 8);
+}
+
+KERNEL_INLINE unsigned_words integer_terms(turb_metric metric, words q, words r) {
+  words difference = q - r, sign = difference >> 15;
+  if (metric == TURB_MANHATTAN)
+    return (unsigned_words)((difference ^ sign) - sign);
+  if (metric == TURB_L2)
+    return (unsigned_words)difference * (unsigned_words)difference;
+  return (unsigned_words)q * (unsigned_words)r;
+}
+
+/* `with_sign` only where terms are products of i8. */
+KERNEL_INLINE uints add_words(bool with_sign, uints sum, unsigned_words terms) {
+  if (with_sign)
+    return sum + (uints)((ints)((uints)terms << 16) >> 16) + (uints)((ints)terms >> 16);
+  return sum + ((uints)terms & 0xffff) + ((uints)terms >> 16);
 }
 
 KERNEL_INLINE int64_t integer_sum(turb_metric metric, turb_type type, const unsigned char *left, const unsigned char *right,
                                   size_t dimension) {
+  bool with_sign = type == TURB_I8 && metric == TURB_INNER_PRODUCT;
+  unsigned char left_tail[STEP * sizeof(float)], right_tail[STEP * sizeof(float)];
+  uints even = {0}, odd = {0};
   int64_t total = 0;
-  /* 32,768 products of two components stay within 31 bits. */
-  for (size_t first = 0; first < dimension; first += 32768) {
-    size_t end = dimension - first < 32768 ? dimension : first + 32768;
-    int32_t sum = 0;
-    for (size_t i = first; i < end; i++) {
-      int32_t q = integer_at(type, left, i), r = integer_at(type, right, i);
-      if (metric == TURB_L2)
-        sum += (q - r) * (q - r);
-      if (metric == TURB_MANHATTAN)
-        sum += abs(q - r);
-      if (metric == TURB_INNER_PRODUCT)
-        sum += q * r;
-    }
-    total += sum;
+  for (size_t i = 0; i < dimension; i += STEP) {
+    words q = load_words(whole_step(type, left, i, dimension - i, left_tail));
+    words r = load_words(whole_step(type, right, i, dimension - i, right_tail));
+    even = add_words(with_sign, even, integer_terms(metric, even_bytes(type, q), even_bytes(type, r)));
+    odd = add_words(with_sign, odd, integer_terms(metric, odd_bytes(type, q), odd_bytes(type, r)));
   }
+  even += odd;
+  for (size_t lane = 0; lane < FOUR; lane++)
+    total += (int32_t)even[lane];
   return total;
 }
 

@@ -13,6 +13,12 @@
 
 #include "index/kernels/kernel_parts.h"
 
+/*
+ * A value that the compiler must keep in a register: it would otherwise load a query's components again for each row of a
+ * tile, and loads are what a tile has too many of.
+ */
+#define KERNEL_KEEP(value) __asm__("" : "+v"(value))
+
 /* Which four pairs the lanes are. */
 struct lanes {
   const struct kernel_query *const *queries;
