@@ -14,6 +14,11 @@
 #define MAX_WORDS 64
 
 static struct run result;
+static bool terminal;
+
+void use_terminal(bool wanted) {
+  terminal = wanted;
+}
 
 static const char *turb_path(void) {
   static char path[4096];
@@ -56,9 +61,22 @@ static void catch_output(int out, int err) {
   result.out_size = used[0];
 }
 
+/* A pseudo-terminal in the place of a pipe. */
+static void open_terminal(int ends[2]) {
+  ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  CHECK(ends[0] >= 0 && grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0);
+  ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  CHECK(ends[1] >= 0);
+}
+
 static const struct run *run(const char *program, char **words) {
   int out[2], err[2];
-  CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+  CHECK(pipe2(out, O_CLOEXEC) == 0);
+  if (terminal) {
+    open_terminal(err);
+  } else {
+    CHECK(pipe2(err, O_CLOEXEC) == 0);
+  }
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {

@@ -22,6 +22,9 @@ const struct run *turb(const char *format, ...) __attribute__((format(printf, 1,
 /* The same through /bin/sh, with turb's path in $T. */
 const struct run *shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* From here on standard error is a terminal, or a pipe again. */
+void use_terminal(bool wanted);
+
 /* Ends the test unless the code is the wanted one; prints what the command said. */
 void check_code(const struct run *run, int code);
 

@@ -438,6 +438,22 @@ TEST(turb, import) {
   check_says(run->err, path);
 }
 
+TEST(turb, progress_only_on_a_terminal) {
+  const char *folder = test_tmpdir();
+  char path[4096];
+  (void)snprintf(path, sizeof path, "%s/rows.npy", folder);
+  write_npy(path, 2000, 3);
+  CHECK_STR_EQ(turb("import -d %s/db -c rows --create %s", folder, path)->err, "");
+  use_terminal(true);
+  const struct run *run = turb("import -d %s/db -c rows %s --batch-rows 10", folder, path);
+  check_code(run, 0);
+  check_says(run->err, "import [");
+  check_says(run->err, "/ 2,000 rows");
+  check_says(run->err, "left");
+  CHECK_STR_EQ(turb("import -d %s/db -c rows %s --quiet", folder, path)->err, "");
+  use_terminal(false);
+}
+
 /* ---- pipes ---- */
 
 TEST(turb, a_reader_that_goes_away_is_no_failure) {
