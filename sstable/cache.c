@@ -32,9 +32,10 @@
 #define DATA_SHARE         8 /* rows and attributes may always hold this part of the cache */
 #define ADMIT_MISSES       3
 #define TAKE_ROUNDS        8
-#define STEPS_META         8                   /* how far the clock looks before it takes a slab of the other group */
-#define STEPS_DATA         64                  /* how far before it takes one of the same group */
-#define STEPS_ALL          (UINT64_C(1) << 20) /* when nothing else helps */
+#define STEPS_META         8          /* how far the clock looks before it takes a slab of the other group */
+#define STEPS_DATA         64         /* how far before it takes one of the same group */
+#define STEPS_ALL          UINT64_MAX /* when nothing else helps */
+#define ROUNDS_MAX         8
 #define SLAB_CANDIDATES    8
 #define SLAB_SAMPLE_FRAMES 16
 
@@ -83,6 +84,7 @@ struct slab_class {
   struct list partial;
   struct slab *hand; /* NULL: at the first slab */
   uint32_t hand_index;
+  uint32_t frame_count;
 };
 
 struct cache_shard {
@@ -338,6 +340,7 @@ static bool shard_grow(struct cache_shard *shard, enum group group, size_t class
       atomic_store_explicit(&frame->shard, shard, memory_order_relaxed);
       frame_free(frame);
     }
+    slab->class->frame_count += slab->count;
     shard->bytes += slab->charge;
     atomic_fetch_add_explicit(&cache->bytes[group], slab->charge, memory_order_relaxed);
     return true;
@@ -359,6 +362,7 @@ static void slab_release(struct cache_shard *shard, struct slab *slab) {
     slab->class->hand_index = 0;
   }
   list_remove(&slab->class_link);
+  slab->class->frame_count -= slab->count;
   atomic_fetch_sub_explicit(&cache->free_frames[group][class], slab->count, memory_order_relaxed);
   for (uint32_t i = 0; i < slab->count; i++) {
     slab->frames[i]->data = NULL;
@@ -389,9 +393,11 @@ static bool frame_lock(struct cache_frame *frame) {
   return true;
 }
 
-/* One frame of the class by the clock, locked and not in the free list; NULL after `steps` frames without a victim. */
+/* One frame of the class by the clock, locked and not in the free list; NULL after `steps` frames without a victim (after as many turns as the most
+ * rounds that a frame is granted there is none: all are pinned). */
 static struct cache_frame *class_evict_one(struct cache_shard *shard, struct slab_class *class, uint64_t steps) {
-  for (; steps != 0; steps--) {
+  const uint64_t most = class->frame_count * (uint64_t)(ROUNDS_MAX + 1);
+  for (steps = steps < most ? steps : most; steps != 0; steps--) {
     if (class->hand == NULL || class->hand_index >= class->hand->count) {
       struct list *next = class->hand != NULL ? list_next(&class->slabs, &class->hand->class_link) : NULL;
       next = next != NULL ? next : list_first(&class->slabs);
@@ -740,8 +746,8 @@ void cache_unpin(struct cache_pin *pin) {
 static const struct {
   uint8_t first, most;
 } kind_rounds[UNIT_KINDS] = {
-    [UNIT_INDEX] = {4, 8},     [UNIT_FILTER] = {4, 8}, [UNIT_KEYS] = {2, 6},
-    [UNIT_CHECKSUMS] = {1, 3}, [UNIT_ROWS] = {0, 3},   [UNIT_ATTRIBUTES] = {0, 2},
+    [UNIT_INDEX] = {4, ROUNDS_MAX}, [UNIT_FILTER] = {4, ROUNDS_MAX}, [UNIT_KEYS] = {2, 6}, [UNIT_CHECKSUMS] = {1, 3},
+    [UNIT_ROWS] = {0, 3},           [UNIT_ATTRIBUTES] = {0, 2},
 };
 
 static void frame_publish(struct cache_frame *frame, uint64_t owner, uint32_t unit, _Atomic uint32_t *entry) {

@@ -1,8 +1,9 @@
-/* sstable/cache: the page cache, sharded, charged to the budget. It holds units of tables: index pages, filter sections, key pages, checksum pages, frames of rows,
- * chunks of attributes.
+/* sstable/cache: the page cache, sharded, charged to the budget. It holds units of tables: index pages, filter sections, key pages, checksum pages,
+ * frames of rows, chunks of attributes.
  *
- * There is no hash table: a table keeps an array (directory) with one 32-bit frame number for each of its units, so a hit is one array look-up and one atomic pin.
- * Frame descriptors are never given back while the cache lives, so a stale number is harmless: the pin is taken first, then owner and unit are compared.
+ * There is no hash table: a table keeps an array (directory) with one 32-bit frame number for each of its units, so a hit is one array look-up and
+ * one atomic pin. Frame descriptors are never given back while the cache lives, so a stale number is harmless: the pin is taken first, then owner and
+ * unit are compared.
  *
  *   FREE --cache_memory_take--> TAKEN --cache_insert--> RESIDENT (pins >= 0) --evict: pins 0, by a CAS--> FREE
  *                               TAKEN --cache_keep----> KEPT (pins > 0, in no directory) --last unpin--> FREE
@@ -18,7 +19,8 @@
  *  3. Index, filter, key and checksum units outlive row and attribute units: the clock gives them more rounds, and rows take no memory from them
  *     once they hold an eighth of the cache.
  *  4. A table that closes removes its frames first; frames pinned then belong to the pins.
- * Threads: all calls from any thread, but a directory is closed by one when no other uses it. A hit takes no lock. Locks: a shard's, then the descriptor pool's.
+ * Threads: all calls from any thread, but a directory is closed by one when no other uses it. A hit takes no lock. Locks: a shard's, then the
+ * descriptor pool's.
  */
 #ifndef TURB_SSTABLE_CACHE_H
 #define TURB_SSTABLE_CACHE_H
@@ -78,8 +80,8 @@ void cache_pin_copy(const struct cache_pin *from, struct cache_pin *to);
 /* Lets go; safe on an empty pin, which it leaves empty. */
 void cache_unpin(struct cache_pin *pin);
 
-/* Page-aligned memory for a unit to be read into (size up to CACHE_UNIT_MAX_BYTES); false and nothing when neither the budget nor eviction yields it. Eviction happens
- * only for `may_evict`. */
+/* Page-aligned memory for a unit to be read into (size up to CACHE_UNIT_MAX_BYTES); false and nothing when neither the budget nor eviction yields it.
+ * Eviction happens only for `may_evict`. */
 TURB_MUST_CHECK bool cache_memory_take(struct cache *cache, uint32_t size, enum unit_kind kind, bool may_evict,
                                        struct cache_memory *memory);
 void cache_memory_give(struct cache *cache, struct cache_memory *memory); /* none is ok */

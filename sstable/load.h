@@ -1,8 +1,8 @@
 /* sstable/load: one unit, or the pages of one row or attribute, on its way from disk to memory; and `reads`, the queue that a tree of cursors shares.
  *
- * A cursor that misses starts a load and is PENDING. Nothing is submitted by starting: reads_submit hands everything that is queued on `reads` to a ring in one system
- * call. A load is memory of its own (not the cursor's): when the cursor goes away first, load_abandon leaves it to the ring, which completes it into
- * the cache (or frees it) and releases the table reference.
+ * A cursor that misses starts a load and is PENDING. Nothing is submitted by starting: reads_submit hands everything that is queued on `reads` to a
+ * ring in one system call. A load is memory of its own (not the cursor's): when the cursor goes away first, load_destroy leaves it to the ring, which
+ * completes it into the cache (or frees it) and releases the table reference.
  *
  *   IDLE --load_unit / load_row--> WAITING --completions--> READY (pin holds verified bytes) | FAILED (err says why)
  *   any --load_reset--> IDLE (in flight: the operation goes on as an orphan, the load takes a spare)
@@ -54,8 +54,8 @@ enum load_flags {
   LOAD_TWO_UNITS = 4,  /* a key page of two units, as its index slot says; without it such a page takes two reads */
   LOAD_ABSENT = 8,     /* load_unit: the caller has just looked and found that it is not resident (so that a miss is counted once) */
 };
-/* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its checksum page, which is brought
- * along in the same submission when it is not resident. */
+/* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its checksum page,
+ * which is brought along in the same submission when it is not resident. */
 enum load_state load_unit(struct load *load, struct table *table, enum unit_kind kind, uint32_t unit_ordinal, unsigned flags);
 /* Brings one row of a put (slot known and pinned by the caller until READY): from the cache, else by its own pages, verified by row_hash. */
 enum load_state load_row(struct load *load, struct table *table, uint64_t row, uint64_t row_hash, unsigned flags);

@@ -9,7 +9,8 @@
  * Checksum records are needed in order: for uncompressed extents when a piece is handed out (`verify`), for compressed ones when it is planned, since
  * they say where the blocks lie. Three slots of one page each hold the page in use and those read ahead.
  *
- * A key page of two units may be cut by the border of two pieces. Its first unit is then taken off the first piece and put in front of the next one: each slot has a page of room for it.
+ * A key page of two units may be cut by the border of two pieces. Its first unit is then taken off the first piece and put in front of the next one:
+ * each slot has a page of room for it.
  *
  * Invariants
  *  1. The budget is charged for all slots at opening; streaming takes no memory.

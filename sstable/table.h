@@ -44,7 +44,8 @@ turb_bytes table_smallest_key(const struct table *table); /* of its point entrie
 turb_bytes table_largest_key(const struct table *table);
 
 /* ---- addresses ---- */
-/* The cache unit of (kind, ordinal). Ordinals: index pages, filter sections and checksum pages by number; key pages by their first 4 KiB unit; rows by frame; attributes by chunk. */
+/* The cache unit of (kind, ordinal). Ordinals: index pages, filter sections and checksum pages by number; key pages by their first 4 KiB unit; rows
+ * by frame; attributes by chunk. */
 uint32_t table_unit(const struct table *table, enum unit_kind kind, uint32_t ordinal);
 uint32_t table_unit_count(const struct table *table, enum unit_kind kind);
 /* Where a row lies: its frame, and its place within the frame (uncompressed bytes). */

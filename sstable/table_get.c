@@ -6,8 +6,8 @@
  *   KEYS: found, or none; or all slots of the page come before (key, sequence) and its last key is the key: its older versions may be in the next page: NEXT
  *   NEXT: the next index slot, or the first of the next index page (INDEX), then KEYS
  *
- * The target of a look-up is a page in memory that the processor's caches do not hold, so the time goes into waiting for lines. The separators around the page tell by
- * interpolation about where in it the key stands: the lines there are asked for together, and searched first (find_near).
+ * The target of a look-up is a page in memory that the processor's caches do not hold, so the time goes into waiting for lines. The separators around
+ * the page tell by interpolation about where in it the key stands: the lines there are asked for together, and searched first (find_near).
  *
  * A resident key page costs less to search than a filter section, so the filter is only asked before a read. A page may reach over two sections: the key
  * is in neither, or both are looked at.

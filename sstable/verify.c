@@ -1,8 +1,8 @@
 /* table_verify (table.h): every byte of a table against every checksum and invariant of docs/format.md 3.
  *
- * Units are read one behind the other by loads that look past the cache, a few ahead (unit_stream). The walk follows the index: index pages, the key pages that they name,
- * and beside them the rows, attributes and filter sections of their entries, each stream in its own order. Then what is left of each stream, the
- * checksum pages, header, tail and the totals.
+ * Units are read one behind the other by loads that look past the cache, a few ahead (unit_stream). The walk follows the index: index pages, the key
+ * pages that they name, and beside them the rows, attributes and filter sections of their entries, each stream in its own order. Then what is left of
+ * each stream, the checksum pages, header, tail and the totals.
  *
  * Problems of the file (CORRUPTION, I/O) are reported and the walk goes on behind them; what depended on a unit that cannot be read is left out, and
  * sums that would be wrong because of it are not compared. Problems of ours (memory, budget) end the call.

@@ -1,4 +1,5 @@
-/* The page cache under threads: readers, inserters, closing directories and takers of the budget at once. What a pin shows must stay what it is while it is held. */
+/* The page cache under threads: readers, inserters, closing directories and takers of the budget at once. What a pin shows must stay what it is while
+ * it is held. */
 #include <stdlib.h>
 
 #include "base/thread.h"

@@ -360,7 +360,11 @@ TEST(load, an_orphan_fills_the_cache) {
   load_destroy(load);
   CHECK_EQ(reads.in_flight, 0);
   reads_close(&reads);
-  io_system_drain(e.system);
+  struct io_ring *ring; /* whoever leases the ring next completes it */
+  CHECK_OK(io_ring_lease(e.system, &ring, NULL));
+  CHECK_EQ(io_ring_in_flight(ring), 2);
+  CHECK_OK(io_ring_wait(ring, 2, IO_NO_TIMEOUT, NULL));
+  io_ring_return(ring);
   CHECK(cache_holds(table_directory(table), table_unit(table, UNIT_ROWS, 0)));
   table_release(table);
   entries_free(&entries);

@@ -1,3 +1,4 @@
+/* See table_fixture.h. */
 #include "tests/sstable/table_fixture.h"
 
 #include <stdlib.h>
