@@ -27,7 +27,7 @@ struct merge_job {
   struct table_writer *writer;
   char *writer_path;
   uint64_t reported_bytes;
-  bool has_lower;          /* the output's begin is a cut, at `lower` */
+  bool has_lower; /* the output's begin is a cut, at `lower` */
   uint16_t lower_size, last_size;
   uint8_t lower[TURB_MAX_KEY_BYTES];
   uint8_t last[TURB_MAX_KEY_BYTES]; /* key written last */
@@ -48,11 +48,14 @@ static turb_status open_cursor(struct merge_job *self, turb_error *err) {
   const struct merge_job_options *o = &self->options;
   const uint32_t count = o->run_count + (o->memtable != NULL);
   struct cursor **children = mem_alloc_array(o->env->allocator, count, sizeof *children);
-  if (!children) return status_set(err, TURB_NO_MEMORY, "no memory for a merge of %u runs", count);
+  if (!children)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a merge of %u runs", count);
   uint32_t opened = 0;
   turb_status status = TURB_OK;
-  if (o->memtable) status = memtable_cursor_open(&self->context, o->memtable, &children[opened], err);
-  if (o->memtable && status == TURB_OK) opened++;
+  if (o->memtable)
+    status = memtable_cursor_open(&self->context, o->memtable, &children[opened], err);
+  if (o->memtable && status == TURB_OK)
+    opened++;
   for (uint32_t i = 0; i < o->run_count && status == TURB_OK; i++) {
     status = concat_cursor_open(&self->context, o->runs[i], true, &children[opened], err);
     opened += status == TURB_OK;
@@ -60,7 +63,8 @@ static turb_status open_cursor(struct merge_job *self, turb_error *err) {
   if (status == TURB_OK)
     status = merge_cursor_open(&self->context, children, opened, &self->cursor, err);
   else
-    for (uint32_t i = 0; i < opened; i++) cursor_close(children[i]);
+    for (uint32_t i = 0; i < opened; i++)
+      cursor_close(children[i]);
   mem_free(o->env->allocator, children, count * sizeof *children);
   return status;
 }
@@ -69,24 +73,30 @@ static turb_status open_cursor(struct merge_job *self, turb_error *err) {
 static turb_status gather_ranges(struct merge_job *self, turb_error *err) {
   const struct merge_job_options *o = &self->options;
   size_t sets = o->memtable != NULL;
-  for (uint32_t r = 0; r < o->run_count; r++) sets += o->runs[r]->count;
+  for (uint32_t r = 0; r < o->run_count; r++)
+    sets += o->runs[r]->count;
   const struct range_deletes **list = mem_alloc_array(o->env->allocator, sets, sizeof *list);
-  if (!list) return status_set(err, TURB_NO_MEMORY, "no memory for the range deletes of %zu tables", sets);
+  if (!list)
+    return status_set(err, TURB_NO_MEMORY, "no memory for the range deletes of %zu tables", sets);
   size_t n = 0;
   struct range_deletes of_memtable = {0};
   turb_status status = TURB_OK;
   if (o->memtable && memtable_range_delete_count(o->memtable->memtable)) {
-    status = memtable_range_deletes(o->memtable->memtable, SLOT_SEQUENCE_MAX, &self->arena, &of_memtable, err);
+    status = memtable_range_deletes_seen(o->memtable->memtable, SLOT_SEQUENCE_MAX,
+                                         &(struct range_snapshots){o->snapshots, o->snapshot_count}, &self->arena, &of_memtable, err);
     list[n++] = &of_memtable;
   }
   for (uint32_t r = 0; r < o->run_count; r++)
     for (uint32_t t = 0; t < o->runs[r]->count; t++) {
       const struct range_deletes *deletes = table_range_deletes(o->runs[r]->sources[t].table);
-      if (deletes->count) list[n++] = deletes;
+      if (deletes->count)
+        list[n++] = deletes;
     }
-  if (status == TURB_OK && n) status = range_deletes_merge(list, n, NULL, &self->arena, &self->input_ranges, err);
+  if (status == TURB_OK && n)
+    status = range_deletes_merge(list, n, NULL, &self->arena, &self->input_ranges, err);
   mem_free(o->env->allocator, list, sets * sizeof *list);
-  if (status != TURB_OK || !n) return status;
+  if (status != TURB_OK || !n)
+    return status;
   const struct range_snapshots snapshots = {o->snapshots, o->snapshot_count};
   const uint64_t through = !o->bottom ? 0 : o->snapshot_count ? o->snapshots[0] : UINT64_MAX;
   return range_deletes_drop(&self->input_ranges, &snapshots, through, &self->arena, &self->output_ranges, err);
@@ -120,17 +130,17 @@ turb_status merge_job_open(const struct merge_job_options *options, struct merge
   self->options = *options;
   reads_init(&self->reads, env->system, NULL);
   self->context = (struct cursor_context){
-      .reads = &self->reads, .allocator = env->allocator, .budget = env->budget, .stream_piece_bytes = piece_bytes(options)};
+      .reads = &self->reads, .allocator = env->allocator, .budget = env->budget, .eager = true, .stream_piece_bytes = piece_bytes(options)};
   arena_init(&self->arena, env->allocator, env->budget, BUDGET_JOB, 0);
   self->batch = (struct cursor_batch){.refs = self->refs, .capacity = BATCH_REFS, .held = self->held, .held_capacity = BATCH_HELD};
   count_inputs(self);
   turb_status status = gather_ranges(self, err);
-  if (status == TURB_OK) status = open_cursor(self, err);
-  const struct parts_options parts = {.which = TURB_VECTOR | TURB_ATTRIBUTES,
-                                      .run_count = options->source_runs,
-                                      .row_bytes = options->shape->row_bytes,
-                                      .streaming = true};
-  if (status == TURB_OK) status = parts_open(&self->context, &parts, &self->parts, err);
+  if (status == TURB_OK)
+    status = open_cursor(self, err);
+  const struct parts_options parts = {
+      .which = TURB_VECTOR | TURB_ATTRIBUTES, .run_count = options->source_runs, .row_bytes = options->shape->row_bytes, .streaming = true};
+  if (status == TURB_OK)
+    status = parts_open(&self->context, &parts, &self->parts, err);
   retention_init(&self->retention, options->snapshots, options->snapshot_count, &self->input_ranges, options->bottom);
   if (status != TURB_OK) {
     merge_job_close(self);
@@ -146,7 +156,8 @@ static turb_status open_writer(struct merge_job *self, turb_error *err) {
   const struct merge_job_options *o = &self->options;
   uint64_t number;
   turb_status status = o->next_file(o->context, &number, &self->writer_path, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   const struct table_writer_options options = {
       .shape = *o->shape, .file_number = number, .collection_id = o->collection_id, .job = o->job, .cut = self->output_count};
   status = table_writer_create(o->env, self->writer_path, &options, &self->writer, err);
@@ -158,7 +169,8 @@ static turb_status open_writer(struct merge_job *self, turb_error *err) {
 }
 
 static turb_bytes copy_key(uint8_t **at, turb_bytes key) {
-  if (!key.size) return TURB_NONE;
+  if (!key.size)
+    return TURB_NONE;
   memcpy(*at, key.data, key.size);
   const turb_bytes copy = {*at, key.size};
   *at += key.size;
@@ -169,15 +181,18 @@ static turb_status add_output(struct merge_job *self, const struct table_record 
   const turb_allocator *allocator = self->options.env->allocator;
   if (self->output_count == self->output_capacity) {
     const size_t capacity = self->output_capacity ? self->output_capacity * 2 : 8;
-    struct merge_output *outputs = mem_resize(allocator, self->outputs, self->output_capacity * sizeof *outputs, capacity * sizeof *outputs);
-    if (!outputs) return status_set(err, TURB_NO_MEMORY, "no memory for the outputs of a merge");
+    struct merge_output *outputs =
+        mem_resize(allocator, self->outputs, self->output_capacity * sizeof *outputs, capacity * sizeof *outputs);
+    if (!outputs)
+      return status_set(err, TURB_NO_MEMORY, "no memory for the outputs of a merge");
     self->outputs = outputs;
     self->output_capacity = capacity;
   }
   struct merge_output *output = &self->outputs[self->output_count];
   *output = (struct merge_output){.record = *record, .keys_size = record->lower.size + record->upper.size};
   output->keys = mem_alloc(allocator, output->keys_size);
-  if (!output->keys) return status_set(err, TURB_NO_MEMORY, "no memory for the bounds of a table");
+  if (!output->keys)
+    return status_set(err, TURB_NO_MEMORY, "no memory for the bounds of a table");
   uint8_t *at = output->keys;
   output->record.lower = copy_key(&at, record->lower);
   output->record.upper = copy_key(&at, record->upper);
@@ -190,10 +205,12 @@ static turb_status add_output(struct merge_job *self, const struct table_record 
 
 static void report_written(struct merge_job *self, uint64_t bytes) {
   const uint64_t more = bytes - self->reported_bytes;
-  if (bytes < self->reported_bytes || !more) return;
+  if (bytes < self->reported_bytes || !more)
+    return;
   atomic_fetch_add_explicit(&self->options.progress->bytes_written, more, memory_order_relaxed);
   self->reported_bytes = bytes;
-  if (self->options.pause) self->options.pause(self->options.context, more);
+  if (self->options.pause)
+    self->options.pause(self->options.context, more);
 }
 
 /* Ends the table being written; the next one begins at `next` (NULL: there is none). */
@@ -202,17 +219,22 @@ static turb_status close_writer(struct merge_job *self, const struct slot *next,
   const turb_bytes lower = self->has_lower ? (turb_bytes){self->lower, self->lower_size} : TURB_NONE;
   const turb_bytes upper = next ? slot_key_bytes(next) : TURB_NONE;
   turb_status status = TURB_OK;
-  if (self->output_ranges.count) status = range_deletes_clip(&self->output_ranges, lower, upper, &self->arena, &clipped, err);
-  if (status == TURB_OK && !self->writer && clipped.count) status = open_writer(self, err);
-  for (size_t i = 0; i < clipped.count && status == TURB_OK; i++) status = table_writer_add_range(self->writer, &clipped.fragments[i], err);
-  if (status != TURB_OK || !self->writer) return status;
+  if (self->output_ranges.count)
+    status = range_deletes_clip(&self->output_ranges, lower, upper, &self->arena, &clipped, err);
+  if (status == TURB_OK && !self->writer && clipped.count)
+    status = open_writer(self, err);
+  for (size_t i = 0; i < clipped.count && status == TURB_OK; i++)
+    status = table_writer_add_range(self->writer, &clipped.fragments[i], err);
+  if (status != TURB_OK || !self->writer)
+    return status;
   struct table_record record;
   status = table_writer_finish(self->writer, &record, err);
   if (status == TURB_OK) {
     report_written(self, record.size_bytes);
     status = add_output(self, &record, err);
   }
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   table_writer_destroy(self->writer);
   self->writer = NULL;
   self->reported_bytes = 0;
@@ -232,9 +254,12 @@ static bool cuts_here(const struct merge_job *self, const struct slot *slot) {
 
 static turb_status write_entry(struct merge_job *self, const struct slot *slot, const struct entry_parts *parts, turb_error *err) {
   turb_status status = TURB_OK;
-  if (cuts_here(self, slot)) status = close_writer(self, slot, err);
-  if (status == TURB_OK && !self->writer) status = open_writer(self, err);
-  if (status == TURB_OK) status = table_writer_add(self->writer, slot, parts->vector, parts->attributes, err);
+  if (cuts_here(self, slot))
+    status = close_writer(self, slot, err);
+  if (status == TURB_OK && !self->writer)
+    status = open_writer(self, err);
+  if (status == TURB_OK)
+    status = table_writer_add(self->writer, slot, parts->vector, parts->attributes, err);
   return status;
 }
 
@@ -253,7 +278,8 @@ static void judge(struct merge_job *self) {
     else if (!self->options.memtable)
       self->sum_dropped += slot_entry_hash(ref.slot);
   }
-  if (before) retention_remember(&self->retention, before);
+  if (before)
+    retention_remember(&self->retention, before);
   struct merge_progress *progress = self->options.progress;
   atomic_fetch_add_explicit(&progress->entries_done, self->batch.count, memory_order_relaxed);
   atomic_fetch_add_explicit(&progress->entries_dropped, self->batch.count - kept, memory_order_relaxed);
@@ -275,8 +301,10 @@ static turb_status next_batch(struct merge_job *self, bool *end, turb_error *err
   }
   while (!self->batch.count) {
     const turb_state state = cursor_await(self->cursor);
-    if (state == TURB_FAILED) return cursor_error(self->cursor, err);
-    if (state == TURB_PENDING) return status_set(err, TURB_IO, "reads of a merge could not be submitted");
+    if (state == TURB_FAILED)
+      return cursor_error(self->cursor, err);
+    if (state == TURB_PENDING)
+      return status_set(err, TURB_IO, "reads of a merge could not be submitted");
     if (state == TURB_END) {
       *end = true;
       return TURB_OK;
@@ -295,27 +323,33 @@ static turb_status write_some(struct merge_job *self, turb_error *err) {
   parts_begin(self->parts);
   for (;;) {
     const turb_state state = parts_resolve(self->parts, refs, left, false, self->entry_parts, &resolved);
-    if (state == TURB_READY) break;
-    if (state == TURB_FAILED) return parts_error(self->parts, err);
+    if (state == TURB_READY)
+      break;
+    if (state == TURB_FAILED)
+      return parts_error(self->parts, err);
     const turb_status status = reads_wait(&self->reads, err);
-    if (status != TURB_OK) return status;
+    if (status != TURB_OK)
+      return status;
   }
   for (uint32_t i = 0; i < resolved; i++) {
     const turb_status status = write_entry(self, refs[i].slot, &self->entry_parts[i], err);
-    if (status != TURB_OK) return status;
+    if (status != TURB_OK)
+      return status;
     if (i + 1 == resolved || table_writer_bytes(self->writer) >= self->options.table_bytes) {
       self->last_size = refs[i].slot->key_size;
       memcpy(self->last, slot_key(refs[i].slot), refs[i].slot->key_size);
     }
   }
-  if (self->writer) report_written(self, table_writer_bytes(self->writer));
+  if (self->writer)
+    report_written(self, table_writer_bytes(self->writer));
   self->at += resolved;
   return TURB_OK;
 }
 
 static turb_status finish(struct merge_job *self, turb_error *err) {
   const turb_status status = close_writer(self, NULL, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   if (!self->options.memtable && self->sum_in != self->sum_dropped + self->sum_out)
     return status_set(err, TURB_CORRUPTION, "the entries that a merge wrote and dropped are not those it read; its output is discarded");
   self->finished = true;
@@ -333,10 +367,13 @@ turb_status merge_job_step(struct merge_job *self, uint64_t deadline_ns, bool *d
     } else {
       bool end;
       status = next_batch(self, &end, err);
-      if (status == TURB_OK && end) status = finish(self, err);
+      if (status == TURB_OK && end)
+        status = finish(self, err);
     }
-    if (status != TURB_OK) return status;
-    if (deadline_ns != UINT64_MAX && clock_monotonic_ns() >= deadline_ns) break;
+    if (status != TURB_OK)
+      return status;
+    if (deadline_ns != UINT64_MAX && clock_monotonic_ns() >= deadline_ns)
+      break;
   }
   *done = self->finished;
   return TURB_OK;
@@ -347,17 +384,21 @@ const struct merge_output *merge_job_outputs(const struct merge_job *job, size_t
   return job->outputs;
 }
 
-void merge_job_keep(struct merge_job *job) { job->kept = true; }
+void merge_job_keep(struct merge_job *job) {
+  job->kept = true;
+}
 
 void merge_job_close(struct merge_job *self) {
-  if (!self) return;
+  if (!self)
+    return;
   const struct table_env *env = self->options.env;
   cursor_batch_release(&self->batch);
   parts_close(self->parts);
   cursor_close(self->cursor);
   reads_close(&self->reads);
   table_writer_destroy(self->writer);
-  if (self->writer_path) (void)!io_unlink(env->system, self->writer_path, NULL); /* mostly gone with its writer */
+  if (self->writer_path)
+    (void)!io_unlink(env->system, self->writer_path, NULL); /* mostly gone with its writer */
   mem_free_string(env->allocator, self->writer_path);
   for (size_t i = 0; i < self->output_count; i++) {
     struct merge_output *output = &self->outputs[i];

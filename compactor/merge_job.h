@@ -40,7 +40,7 @@ struct merge_job_options { /* borrowed until close */
   uint32_t source_runs;          /* all source->run are below it */
   const uint64_t *snapshots;     /* ascending */
   size_t snapshot_count;
-  bool bottom;                   /* nothing older lies below the inputs */
+  bool bottom; /* nothing older lies below the inputs */
   uint64_t table_bytes;
   /* Gives the number and path (the job's: mem_free_string with env's allocator) of the next output. */
   turb_status (*next_file)(void *context, uint64_t *number, char **path, turb_error *err);

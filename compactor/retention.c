@@ -1,7 +1,7 @@
 #include "compactor/retention.h"
 
-void retention_init(struct retention *retention, const uint64_t *snapshots, size_t snapshot_count, const struct range_deletes *range_deletes,
-                    bool bottom) {
+void retention_init(struct retention *retention, const uint64_t *snapshots, size_t snapshot_count,
+                    const struct range_deletes *range_deletes, bool bottom) {
   retention->snapshots = snapshots;
   retention->snapshot_count = snapshot_count;
   retention->range_deletes = range_deletes && range_deletes->count ? range_deletes : NULL;
@@ -31,10 +31,12 @@ enum retention_verdict retention_judge(struct retention *retention, const struct
   const uint64_t stripe = retention->snapshot_count ? retention_stripe(retention, sequence) : UINT64_MAX;
   const bool shadowed = same && stripe == retention->stripe;
   retention->stripe = stripe;
-  if (shadowed) return DROP_SHADOWED;
+  if (shadowed)
+    return DROP_SHADOWED;
   if (retention->range_deletes && range_deletes_cover(retention->range_deletes, slot_key_bytes(slot), stripe) > sequence)
     return DROP_RANGE_DELETED;
-  if (slot_kind(slot) == SLOT_DELETE && !retention_keeps_range(retention, sequence)) return DROP_DELETE;
+  if (slot_kind(slot) == SLOT_DELETE && !retention_keeps_range(retention, sequence))
+    return DROP_DELETE;
   return RETAIN;
 }
 

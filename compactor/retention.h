@@ -27,8 +27,8 @@ struct retention {
   uint8_t key[TURB_MAX_KEY_BYTES];
 };
 
-void retention_init(struct retention *retention, const uint64_t *snapshots, size_t snapshot_count, const struct range_deletes *range_deletes,
-                    bool bottom);
+void retention_init(struct retention *retention, const uint64_t *snapshots, size_t snapshot_count,
+                    const struct range_deletes *range_deletes, bool bottom);
 /* `before` is the entry before this one when it is still in memory, or NULL: then the remembered key is compared. */
 enum retention_verdict retention_judge(struct retention *retention, const struct slot *slot, const struct slot *before);
 /* Remembers the key of the last judged entry, before its page goes. */

@@ -9,13 +9,13 @@
 /* ---- handles ---- */
 
 void collection_free(turb_collection *collection) {
-  if (!collection) return;
+  if (!collection)
+    return;
   turb_db *db = collection->db;
   version_release(collection->version);
   for (struct memtable_slot *slot = collection->memtables; slot;) {
     struct memtable_slot *older = slot->older;
-    memtable_release(slot->memtable);
-    mem_free(&db->allocator, slot, sizeof *slot);
+    collection_free_memtable(db, slot);
     slot = older;
   }
   mutex_destroy(&collection->version_mutex);
@@ -23,11 +23,13 @@ void collection_free(turb_collection *collection) {
 }
 
 static turb_status reserve_handle(turb_db *db, turb_error *err) {
-  if (db->collection_count < db->collection_capacity) return TURB_OK;
+  if (db->collection_count < db->collection_capacity)
+    return TURB_OK;
   const size_t capacity = db->collection_capacity ? db->collection_capacity * 2 : 8;
   turb_collection **collections =
       mem_resize(&db->allocator, db->collections, db->collection_capacity * sizeof *collections, capacity * sizeof *collections);
-  if (!collections) return status_set(err, TURB_NO_MEMORY, "no memory for %zu collections", capacity);
+  if (!collections)
+    return status_set(err, TURB_NO_MEMORY, "no memory for %zu collections", capacity);
   db->collections = collections;
   db->collection_capacity = capacity;
   return TURB_OK;
@@ -35,7 +37,8 @@ static turb_status reserve_handle(turb_db *db, turb_error *err) {
 
 static turb_status new_handle(turb_db *db, const struct catalog_collection *from, turb_collection **out, turb_error *err) {
   turb_collection *c = mem_alloc_zeroed(&db->allocator, sizeof *c);
-  if (!c) return status_set(err, TURB_NO_MEMORY, "no memory for a collection");
+  if (!c)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a collection");
   c->db = db;
   c->id = from->object.id;
   memcpy(c->name, from->name, sizeof c->name);
@@ -51,28 +54,44 @@ static turb_status new_handle(turb_db *db, const struct catalog_collection *from
   return TURB_OK;
 }
 
-/* The first memtable and version of a handle; write_push_memtable takes db->mutex itself, which a caller here has or does not need. */
-static turb_status first_version(turb_collection *c, turb_error *err) {
+turb_status collection_new_memtable(turb_collection *c, uint64_t first_log, struct memtable_slot **slot, turb_error *err) {
   turb_db *db = c->db;
-  struct memtable_slot *slot = mem_alloc_zeroed(&db->allocator, sizeof *slot);
-  if (!slot) return status_set(err, TURB_NO_MEMORY, "no memory for a memtable");
-  const struct memtable_options options = {
-      .allocator = &db->allocator, .budget = &db->budget, .row_bytes = c->shape.row_bytes, .stride = c->shape.stride};
-  const turb_status status = memtable_create(&options, &slot->memtable, err);
+  *slot = mem_alloc_zeroed(&db->allocator, sizeof **slot);
+  if (!*slot)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a memtable");
+  const struct memtable_options options = {.allocator = &db->allocator,
+                                           .budget = &db->budget,
+                                           .pool = &db->memtable_pool,
+                                           .row_bytes = c->shape.row_bytes,
+                                           .stride = c->shape.stride};
+  const turb_status status = memtable_create(&options, &(*slot)->memtable, err);
   if (status != TURB_OK) {
-    mem_free(&db->allocator, slot, sizeof *slot);
+    mem_free(&db->allocator, *slot, sizeof **slot);
+    *slot = NULL;
     return status;
   }
-  c->memtables = slot;
-  return version_build(c, NULL, &c->version, err);
+  (*slot)->first_log = first_log;
+  return TURB_OK;
+}
+
+void collection_free_memtable(turb_db *db, struct memtable_slot *slot) {
+  memtable_release(slot->memtable);
+  mem_free(&db->allocator, slot, sizeof *slot);
+}
+
+static turb_status first_version(turb_collection *c, turb_error *err) {
+  const turb_status status = collection_new_memtable(c, 0, &c->memtables, err);
+  return status == TURB_OK ? version_build(c, NULL, &c->version, err) : status;
 }
 
 turb_status collection_add(turb_db *db, const struct catalog_collection *from, turb_collection **out, turb_error *err) {
   *out = NULL;
   turb_status status = reserve_handle(db, err);
   turb_collection *c = NULL;
-  if (status == TURB_OK) status = new_handle(db, from, &c, err);
-  if (status == TURB_OK) status = first_version(c, err);
+  if (status == TURB_OK)
+    status = new_handle(db, from, &c, err);
+  if (status == TURB_OK)
+    status = first_version(c, err);
   if (status != TURB_OK) {
     collection_free(c);
     return status;
@@ -85,7 +104,8 @@ turb_status collection_add(turb_db *db, const struct catalog_collection *from, t
 /* The live handle with this name, or NULL. Under db->mutex. */
 static turb_collection *find(turb_db *db, const char *name) {
   for (size_t i = 0; i < db->collection_count; i++)
-    if (!atomic_load(&db->collections[i]->dropped) && !strcmp(db->collections[i]->name, name)) return db->collections[i];
+    if (!atomic_load(&db->collections[i]->dropped) && !strcmp(db->collections[i]->name, name))
+      return db->collections[i];
   return NULL;
 }
 
@@ -93,16 +113,21 @@ static turb_collection *find(turb_db *db, const char *name) {
 
 static turb_status check_name(const char *name, turb_error *err) {
   const size_t size = name ? strlen(name) : 0;
-  if (!size || size > TURB_MAX_NAME_BYTES) return status_set(err, TURB_INVALID, "a collection's name has 1 to %d bytes, this one %zu", TURB_MAX_NAME_BYTES, size);
+  if (!size || size > TURB_MAX_NAME_BYTES)
+    return status_set(err, TURB_INVALID, "a collection's name has 1 to %d bytes, this one %zu", TURB_MAX_NAME_BYTES, size);
   for (size_t i = 0; i < size; i++)
-    if ((uint8_t)name[i] < 0x20 || name[i] == 0x7f) return status_set(err, TURB_INVALID, "a collection's name has a control character at byte %zu", i);
+    if ((uint8_t)name[i] < 0x20 || name[i] == 0x7f)
+      return status_set(err, TURB_INVALID, "a collection's name has a control character at byte %zu", i);
   return TURB_OK;
 }
 
 static turb_status check_shape(turb_collection_options *o, turb_error *err) {
-  if (!o->type) o->type = TURB_F32;
-  if (o->type < TURB_F32 || o->type > TURB_BITS) return status_set(err, TURB_INVALID, "type is %d, and must be from %d to %d", (int)o->type, TURB_F32, TURB_BITS);
-  if (!o->metric) o->metric = o->type == TURB_BITS ? TURB_HAMMING : TURB_L2;
+  if (!o->type)
+    o->type = TURB_F32;
+  if (o->type < TURB_F32 || o->type > TURB_BITS)
+    return status_set(err, TURB_INVALID, "type is %d, and must be from %d to %d", (int)o->type, TURB_F32, TURB_BITS);
+  if (!o->metric)
+    o->metric = o->type == TURB_BITS ? TURB_HAMMING : TURB_L2;
   if (o->metric < TURB_L2 || o->metric > TURB_HAMMING)
     return status_set(err, TURB_INVALID, "metric is %d, and must be from %d to %d", (int)o->metric, TURB_L2, TURB_HAMMING);
   if ((o->type == TURB_BITS) != (o->metric == TURB_HAMMING))
@@ -114,13 +139,19 @@ static turb_status check_shape(turb_collection_options *o, turb_error *err) {
 
 static turb_status check_options(turb_collection_options *o, turb_error *err) {
   const turb_status status = check_shape(o, err);
-  if (status != TURB_OK) return status;
-  if (!o->index) o->index = TURB_INDEX_EXACT;
-  if (o->index != TURB_INDEX_EXACT) return status_set(err, TURB_INVALID, "index is %d, and must be %d", (int)o->index, TURB_INDEX_EXACT);
-  if (!o->compression) o->compression = TURB_COMPRESSION_NONE;
+  if (status != TURB_OK)
+    return status;
+  if (!o->index)
+    o->index = TURB_INDEX_EXACT;
+  if (o->index != TURB_INDEX_EXACT)
+    return status_set(err, TURB_INVALID, "index is %d, and must be %d", (int)o->index, TURB_INDEX_EXACT);
+  if (!o->compression)
+    o->compression = TURB_COMPRESSION_NONE;
   if (o->compression != TURB_COMPRESSION_NONE && o->compression != TURB_COMPRESSION_ZSTD)
-    return status_set(err, TURB_INVALID, "compression is %d, and must be %d or %d", (int)o->compression, TURB_COMPRESSION_NONE, TURB_COMPRESSION_ZSTD);
-  if (!o->compression_level) o->compression_level = 3;
+    return status_set(err, TURB_INVALID, "compression is %d, and must be %d or %d", (int)o->compression, TURB_COMPRESSION_NONE,
+                      TURB_COMPRESSION_ZSTD);
+  if (!o->compression_level)
+    o->compression_level = 3;
   if (o->compression_level < -7 || o->compression_level > 19)
     return status_set(err, TURB_INVALID, "compression_level is %d, and must be from -7 to 19", o->compression_level);
   return TURB_OK;
@@ -129,7 +160,8 @@ static turb_status check_options(turb_collection_options *o, turb_error *err) {
 /* ---- the public calls ---- */
 
 static turb_status create(turb_db *db, const char *name, const turb_collection_options *o, turb_collection **collection, turb_error *err) {
-  if (find(db, name)) return status_set(err, TURB_EXISTS, "there is a collection %s", name);
+  if (find(db, name))
+    return status_set(err, TURB_EXISTS, "there is a collection %s", name);
   struct catalog_collection described = {.dimension = o->dimension,
                                          .type = o->type,
                                          .metric = o->metric,
@@ -142,7 +174,8 @@ static turb_status create(turb_db *db, const char *name, const turb_collection_o
   described.object.id = counters.next_collection;
   /* The handle first: what it needs may be missing, and the manifest must not go ahead of it. */
   turb_status status = collection_add(db, &described, collection, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   struct version_edit edit;
   edit_init(&edit, &db->allocator);
   edit_add_collection(&edit, described.object.id, name, &described);
@@ -165,10 +198,14 @@ turb_status turb_collection_create(turb_db *db, const char *name, const turb_col
   *collection = NULL;
   turb_collection_options o;
   turb_status status = options_read(options, &o, sizeof o, "turb_collection_options", err);
-  if (status == TURB_OK) status = check_name(name, err);
-  if (status == TURB_OK) status = check_options(&o, err);
-  if (status == TURB_OK) status = db_check_writable(db, err);
-  if (status != TURB_OK) return status;
+  if (status == TURB_OK)
+    status = check_name(name, err);
+  if (status == TURB_OK)
+    status = check_options(&o, err);
+  if (status == TURB_OK)
+    status = db_check_writable(db, err);
+  if (status != TURB_OK)
+    return status;
   mutex_lock(&db->mutex);
   status = create(db, name, &o, collection, err);
   mutex_unlock(&db->mutex);
@@ -178,7 +215,8 @@ turb_status turb_collection_create(turb_db *db, const char *name, const turb_col
 turb_status turb_collection_open(turb_db *db, const char *name, turb_collection **collection, turb_error *err) {
   *collection = NULL;
   const turb_status status = check_name(name, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   mutex_lock(&db->mutex);
   *collection = find(db, name);
   mutex_unlock(&db->mutex);
@@ -187,7 +225,8 @@ turb_status turb_collection_open(turb_db *db, const char *name, turb_collection 
 
 turb_status turb_collection_drop(turb_db *db, const char *name, turb_error *err) {
   turb_status status = db_check_writable(db, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   mutex_lock(&db->mutex);
   turb_collection *c = name ? find(db, name) : NULL;
   if (!c) {
@@ -204,11 +243,13 @@ turb_status turb_collection_drop(turb_db *db, const char *name, turb_error *err)
     atomic_store(&c->dropped, true);
     for (struct list *l = list_first(&db->jobs); l; l = list_next(&db->jobs, l)) {
       struct job *job = LIST_ENTRY(l, struct job, link);
-      if (job->collection == c) atomic_store(&job->progress.cancelled, true);
+      if (job->collection == c)
+        atomic_store(&job->progress.cancelled, true);
     }
     const struct version *version = c->version;
     for (uint32_t r = 0; r < version->run_count; r++)
-      for (uint32_t t = 0; t < version->runs[r].view.count; t++) table_make_obsolete(version->runs[r].view.sources[t].table);
+      for (uint32_t t = 0; t < version->runs[r].view.count; t++)
+        table_make_obsolete(version->runs[r].view.sources[t].table);
     job_refresh_version(c); /* an empty one: tables go with their last reader */
     cond_broadcast(&db->work_changed);
   }
@@ -230,7 +271,8 @@ static void describe(const turb_collection *c, turb_collection_info *info) {
 
 turb_status turb_collection_describe(turb_collection *collection, turb_collection_info *info, turb_error *err) {
   const turb_status status = db_check_readable(collection, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   turb_collection_info full;
   describe(collection, &full);
   return options_write(&full, sizeof full, info, "turb_collection_info", err);
@@ -240,15 +282,18 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const turb_collection_info *)a)->name, ((const turb_collection_info *)b)->name);
 }
 
-turb_status turb_collection_list(turb_db *db, bool (*each)(void *context, const turb_collection_info *info), void *context, turb_error *err) {
+turb_status turb_collection_list(turb_db *db, bool (*each)(void *context, const turb_collection_info *info), void *context,
+                                 turb_error *err) {
   mutex_lock(&db->mutex);
   const size_t capacity = db->collection_count;
   turb_collection_info *infos = mem_alloc_array(&db->allocator, capacity, sizeof *infos);
   size_t count = 0;
   for (size_t i = 0; infos && i < capacity; i++)
-    if (!atomic_load(&db->collections[i]->dropped)) describe(db->collections[i], &infos[count++]);
+    if (!atomic_load(&db->collections[i]->dropped))
+      describe(db->collections[i], &infos[count++]);
   mutex_unlock(&db->mutex);
-  if (!infos) return status_set(err, TURB_NO_MEMORY, "no memory for a list of %zu collections", capacity);
+  if (!infos)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a list of %zu collections", capacity);
   qsort(infos, count, sizeof *infos, by_name);
   for (size_t i = 0; i < count && each(context, &infos[i]); i++) {}
   mem_free(&db->allocator, infos, capacity * sizeof *infos);

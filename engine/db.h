@@ -39,6 +39,7 @@
 #include "engine/options.h"
 #include "engine/version.h"
 #include "io/io.h"
+#include "memtable/pool.h"
 #include "sstable/table.h"
 
 struct job;
@@ -105,6 +106,9 @@ struct turb_db {
   struct db_options options;
   struct logger logger;
   struct budget budget;
+  budget_reclaim_fn reclaim_cache; /* the cache's way of giving memory up, behind the pool's */
+  void *reclaim_cache_context;
+  struct memtable_pool memtable_pool; /* chunks of released memtables, for the next ones */
   char *path;
   struct io_system *system;
   struct io_lock *lock;

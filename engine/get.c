@@ -6,7 +6,7 @@
 
 enum stage { STAGE_IDLE, STAGE_MEMTABLES, STAGE_RUN, STAGE_TABLE, STAGE_FOUND, STAGE_PARTS, STAGE_DONE };
 
-struct part { /* a row or attributes */
+struct part {        /* a row or attributes */
   struct load *load; /* made at the first miss */
   struct cache_pin pin;
   const void *data;
@@ -32,9 +32,13 @@ struct get {
 
 /* ---- one key ---- */
 
-static turb_error *error_of(struct get *get) { return &get->in_table.error; }
+static turb_error *error_of(struct get *get) {
+  return &get->in_table.error;
+}
 
-static const turb_allocator *allocator_of(const struct get *get) { return &get->view->version->db->allocator; }
+static const turb_allocator *allocator_of(const struct get *get) {
+  return &get->view->version->db->allocator;
+}
 
 static void begin(struct get *get, turb_bytes key) {
   get->key = key;
@@ -54,9 +58,11 @@ static void finish(struct get *get, turb_status status) {
 static void look_in_memtables(struct get *get) {
   const struct version *version = get->view->version;
   for (uint32_t i = 0; i < version->memtable_count; i++) {
-    if (!memtable_entries(version->memtables[i].memtable)) continue;
+    if (!memtable_entries(version->memtables[i].memtable))
+      continue;
     get->slot = memtable_get(version->memtables[i].memtable, get->key, get->view->sequence);
-    if (!get->slot) continue;
+    if (!get->slot)
+      continue;
     get->source = &version->memtables[i];
     get->stage = STAGE_FOUND;
     return;
@@ -70,15 +76,17 @@ static bool look_in_run(struct get *get) {
   for (; get->run < version->run_count; get->run++) {
     const struct run_view *view = &version->runs[get->run].view;
     const uint32_t at = run_view_find(view, get->key);
-    if (at == view->count) continue;
+    if (at == view->count)
+      continue;
     get->source = &view->sources[at];
     const turb_bytes smallest = table_smallest_key(get->source->table);
-    if (key_compare(get->key.data, get->key.size, smallest.data, smallest.size) < 0) continue;
+    if (key_compare(get->key.data, get->key.size, smallest.data, smallest.size) < 0)
+      continue;
     get->stage = STAGE_TABLE;
     switch (table_get_start(&get->in_table, get->source->table, get->key, get->hash, get->view->sequence, false)) {
-      case GET_READY: return false;
-      case GET_PENDING: return true;
-      case GET_FAILED: finish(get, get->in_table.error.status); return false;
+    case GET_READY: return false;
+    case GET_PENDING: return true;
+    case GET_FAILED: finish(get, get->in_table.error.status); return false;
     }
   }
   finish(get, TURB_NOT_FOUND);
@@ -88,7 +96,8 @@ static bool look_in_run(struct get *get) {
 static void after_table(struct get *get) {
   get->slot = get->in_table.found;
   get->stage = get->slot ? STAGE_FOUND : STAGE_RUN;
-  if (!get->slot) get->run++;
+  if (!get->slot)
+    get->run++;
 }
 
 static bool take_load(struct get *get, struct part *part) {
@@ -98,13 +107,13 @@ static bool take_load(struct get *get, struct part *part) {
 /* The part's load is READY, waits or failed. */
 static void settle(struct get *get, struct part *part) {
   switch (load_state(part->load)) {
-    case LOAD_READY: load_take_pin(part->load, &part->pin, &part->data); break;
-    case LOAD_WAITING: part->waits = true; return;
-    case LOAD_FAILED:
-      (void)load_error(part->load, error_of(get));
-      finish(get, error_of(get)->status);
-      break;
-    case LOAD_IDLE: break;
+  case LOAD_READY: load_take_pin(part->load, &part->pin, &part->data); break;
+  case LOAD_WAITING: part->waits = true; return;
+  case LOAD_FAILED:
+    (void)load_error(part->load, error_of(get));
+    finish(get, error_of(get)->status);
+    break;
+  case LOAD_IDLE: break;
   }
   part->waits = false;
   load_reset(part->load);
@@ -155,51 +164,63 @@ static void decide(struct get *get) {
   get->stage = STAGE_PARTS;
   if (get->source->memtable) {
     get->row.data = memtable_row(get->source->memtable, slot_row(slot));
-    if (slot_attribute_size(slot)) get->attributes.data = memtable_attributes(get->source->memtable, slot);
+    if (slot_attribute_size(slot))
+      get->attributes.data = memtable_attributes(get->source->memtable, slot);
     return;
   }
-  if (get->which & TURB_VECTOR) want_row(get);
-  if (get->which & TURB_ATTRIBUTES && slot_attribute_size(slot) && get->stage == STAGE_PARTS) want_attributes(get);
+  if (get->which & TURB_VECTOR)
+    want_row(get);
+  if (get->which & TURB_ATTRIBUTES && slot_attribute_size(slot) && get->stage == STAGE_PARTS)
+    want_attributes(get);
 }
 
 /* Goes on until done (true) or a read is needed (false). */
 static bool step(struct get *get) {
   while (get->stage != STAGE_DONE) {
     switch (get->stage) {
-      case STAGE_MEMTABLES: look_in_memtables(get); break;
-      case STAGE_RUN:
-        if (look_in_run(get)) return false;
-        if (get->stage == STAGE_TABLE) after_table(get);
-        break;
-      case STAGE_TABLE: {
-        const enum get_state state = table_get_step(&get->in_table);
-        if (state == GET_PENDING) return false;
-        if (state == GET_FAILED)
-          finish(get, get->in_table.error.status);
-        else
-          after_table(get);
-        break;
-      }
-      case STAGE_FOUND: decide(get); break;
-      case STAGE_PARTS:
-        if (get->row.waits) settle(get, &get->row);
-        if (get->attributes.waits) settle(get, &get->attributes);
-        if (get->row.waits || get->attributes.waits) return false;
-        if (get->stage == STAGE_PARTS) finish(get, TURB_OK);
-        break;
-      case STAGE_IDLE:
-      case STAGE_DONE: return true;
+    case STAGE_MEMTABLES: look_in_memtables(get); break;
+    case STAGE_RUN:
+      if (look_in_run(get))
+        return false;
+      if (get->stage == STAGE_TABLE)
+        after_table(get);
+      break;
+    case STAGE_TABLE: {
+      const enum get_state state = table_get_step(&get->in_table);
+      if (state == GET_PENDING)
+        return false;
+      if (state == GET_FAILED)
+        finish(get, get->in_table.error.status);
+      else
+        after_table(get);
+      break;
+    }
+    case STAGE_FOUND: decide(get); break;
+    case STAGE_PARTS:
+      if (get->row.waits)
+        settle(get, &get->row);
+      if (get->attributes.waits)
+        settle(get, &get->attributes);
+      if (get->row.waits || get->attributes.waits)
+        return false;
+      if (get->stage == STAGE_PARTS)
+        finish(get, TURB_OK);
+      break;
+    case STAGE_IDLE:
+    case STAGE_DONE: return true;
     }
   }
   return true;
 }
 
 static void drop_part(struct get *get, struct part *part) {
-  if (part->pin.data && get->source) load_pin_release(get->source->table, &part->pin);
+  if (part->pin.data && get->source)
+    load_pin_release(get->source->table, &part->pin);
   part->pin = (struct cache_pin){0};
   part->data = NULL;
   part->waits = false;
-  if (part->load) load_reset(part->load);
+  if (part->load)
+    load_reset(part->load);
 }
 
 static void close_get(struct get *get) {
@@ -218,8 +239,10 @@ enum { PIN_VERSION, PIN_TABLE, PIN_ROW_FRAME, PIN_ROW_DATA, PIN_ATTRIBUTES_FRAME
 static void hand_over(struct get *get, turb_pinned *pinned) {
   const struct slot *slot = get->slot;
   pinned->sequence = slot_sequence(slot);
-  if (get->which & TURB_VECTOR) pinned->vector = (turb_bytes){get->row.data, get->view->version->shape->row_bytes};
-  if (get->which & TURB_ATTRIBUTES) pinned->attributes = (turb_bytes){get->attributes.data, slot_attribute_size(slot)};
+  if (get->which & TURB_VECTOR)
+    pinned->vector = (turb_bytes){get->row.data, get->view->version->shape->row_bytes};
+  if (get->which & TURB_ATTRIBUTES)
+    pinned->attributes = (turb_bytes){get->attributes.data, slot_attribute_size(slot)};
   pinned->internal[PIN_VERSION] = version_retain(get->view->version);
   pinned->internal[PIN_TABLE] = get->source->table;
   pinned->internal[PIN_ROW_FRAME] = get->row.pin.frame;
@@ -232,15 +255,18 @@ static void hand_over(struct get *get, turb_pinned *pinned) {
 }
 
 void turb_pinned_release(turb_pinned *pinned) {
-  if (!pinned || !pinned->internal[PIN_VERSION]) return;
+  if (!pinned || !pinned->internal[PIN_VERSION])
+    return;
   struct version *version = pinned->internal[PIN_VERSION];
   turb_db *db = version->db;
   const struct table *table = pinned->internal[PIN_TABLE];
   const uint64_t sizes = (uint64_t)(uintptr_t)pinned->internal[PIN_SIZES];
   struct cache_pin row = {pinned->internal[PIN_ROW_FRAME], pinned->internal[PIN_ROW_DATA], (uint32_t)(sizes >> 32)};
   struct cache_pin attributes = {pinned->internal[PIN_ATTRIBUTES_FRAME], pinned->internal[PIN_ATTRIBUTES_DATA], (uint32_t)sizes};
-  if (row.data) load_pin_release(table, &row);
-  if (attributes.data) load_pin_release(table, &attributes);
+  if (row.data)
+    load_pin_release(table, &row);
+  if (attributes.data)
+    load_pin_release(table, &attributes);
   *pinned = (turb_pinned){0};
   version_release(version);
   atomic_fetch_sub_explicit(&db->live_pins, 1, memory_order_release);
@@ -248,7 +274,8 @@ void turb_pinned_release(turb_pinned *pinned) {
 
 /* ---- blocking ---- */
 
-static turb_status init_get(struct get *get, const struct read_view *view, struct reads *reads, uint32_t which, bool fill_cache, turb_error *err) {
+static turb_status init_get(struct get *get, const struct read_view *view, struct reads *reads, uint32_t which, bool fill_cache,
+                            turb_error *err) {
   *get = (struct get){.view = view, .reads = reads, .which = which};
   get->load_flags = LOAD_POINT | (fill_cache ? LOAD_FILL_CACHE : 0u);
   return table_get_init(&get->in_table, reads, allocator_of(get), err);
@@ -259,20 +286,25 @@ static turb_status run(struct get *get, turb_bytes key, turb_error *err) {
   begin(get, key);
   while (!step(get)) {
     const turb_status status = reads_wait(get->reads, err);
-    if (status != TURB_OK) return status;
+    if (status != TURB_OK)
+      return status;
   }
-  if (get->status != TURB_OK && get->status != TURB_NOT_FOUND) return status_copy(err, error_of(get));
+  if (get->status != TURB_OK && get->status != TURB_NOT_FOUND)
+    return status_copy(err, error_of(get));
   return get->status;
 }
 
-turb_status get_pinned(const struct read_view *view, turb_bytes key, uint32_t parts, bool fill_cache, turb_pinned *pinned, turb_error *err) {
+turb_status get_pinned(const struct read_view *view, turb_bytes key, uint32_t parts, bool fill_cache, turb_pinned *pinned,
+                       turb_error *err) {
   *pinned = (turb_pinned){0};
   struct reads reads;
   struct get get;
   reads_init(&reads, view->version->db->system, NULL);
   turb_status status = init_get(&get, view, &reads, parts, fill_cache, err);
-  if (status == TURB_OK) status = run(&get, key, err);
-  if (status == TURB_OK) hand_over(&get, pinned);
+  if (status == TURB_OK)
+    status = run(&get, key, err);
+  if (status == TURB_OK)
+    hand_over(&get, pinned);
   close_get(&get);
   reads_close(&reads);
   return status;
@@ -282,10 +314,12 @@ turb_status get_pinned(const struct read_view *view, turb_bytes key, uint32_t pa
 
 static turb_status read_options(const turb_read_options *given, turb_read_options *options, turb_error *err) {
   const turb_status status = options_read(given, options, sizeof *options, "turb_read_options", err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   if (options->parts & ~(uint32_t)TURB_ALL)
     return status_set(err, TURB_INVALID, "parts is %u, and must be of TURB_KEY, TURB_VECTOR, TURB_ATTRIBUTES", options->parts);
-  if (!options->parts) options->parts = TURB_ALL;
+  if (!options->parts)
+    options->parts = TURB_ALL;
   return TURB_OK;
 }
 
@@ -294,9 +328,10 @@ static turb_status not_found(const turb_collection *collection, turb_error *err)
 }
 
 static turb_status check_key(const turb_collection *collection, turb_bytes key, turb_error *err) {
-  if (key.size && key.size <= TURB_MAX_KEY_BYTES) return TURB_OK;
-  return status_set(err, key.size ? TURB_TOO_LARGE : TURB_INVALID, "%s: the key has %zu bytes, and must have 1 to %d", collection->name, key.size,
-                    TURB_MAX_KEY_BYTES);
+  if (key.size && key.size <= TURB_MAX_KEY_BYTES)
+    return TURB_OK;
+  return status_set(err, key.size ? TURB_TOO_LARGE : TURB_INVALID, "%s: the key has %zu bytes, and must have 1 to %d", collection->name,
+                    key.size, TURB_MAX_KEY_BYTES);
 }
 
 turb_status turb_get_pinned(turb_collection *collection, turb_bytes key, const turb_read_options *given, turb_pinned *pinned,
@@ -305,12 +340,15 @@ turb_status turb_get_pinned(turb_collection *collection, turb_bytes key, const t
   turb_read_options options;
   struct read_view view;
   turb_status status = read_options(given, &options, err);
-  if (status == TURB_OK) status = read_view_open(collection, options.snapshot, &view, err);
-  if (status != TURB_OK) return status;
+  if (status == TURB_OK)
+    status = read_view_open(collection, options.snapshot, &view, err);
+  if (status != TURB_OK)
+    return status;
   status = check_key(collection, key, err);
   if (status == TURB_OK) {
     status = get_pinned(&view, key, options.parts, !options.skip_cache_fill, pinned, err);
-    if (status == TURB_NOT_FOUND) status = not_found(collection, err);
+    if (status == TURB_NOT_FOUND)
+      status = not_found(collection, err);
   }
   read_view_release(&view);
   return status;
@@ -318,29 +356,39 @@ turb_status turb_get_pinned(turb_collection *collection, turb_bytes key, const t
 
 turb_status turb_get(turb_collection *collection, turb_bytes key, const turb_read_options *given, void *vector, void *attributes,
                      size_t attributes_capacity, size_t *attributes_size, uint64_t *sequence, turb_error *err) {
-  if (attributes_size) *attributes_size = 0;
-  if (sequence) *sequence = 0;
+  if (attributes_size)
+    *attributes_size = 0;
+  if (sequence)
+    *sequence = 0;
   turb_read_options options;
   turb_status status = read_options(given, &options, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   options.parts = TURB_KEY | (vector ? TURB_VECTOR : 0u) | (attributes ? TURB_ATTRIBUTES : 0u);
   options.size = sizeof options;
   struct read_view view;
   status = read_view_open(collection, options.snapshot, &view, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   struct reads reads;
   struct get get;
   reads_init(&reads, collection->db->system, NULL);
   status = init_get(&get, &view, &reads, options.parts, !options.skip_cache_fill, err);
-  if (status == TURB_OK) status = check_key(collection, key, err);
-  if (status == TURB_OK) status = run(&get, key, err);
+  if (status == TURB_OK)
+    status = check_key(collection, key, err);
+  if (status == TURB_OK)
+    status = run(&get, key, err);
   if (status == TURB_OK) {
     const uint32_t size = slot_attribute_size(get.slot);
-    if (attributes_size) *attributes_size = size;
-    if (sequence) *sequence = slot_sequence(get.slot);
-    if (vector) memcpy(vector, get.row.data, collection->shape.row_bytes);
+    if (attributes_size)
+      *attributes_size = size;
+    if (sequence)
+      *sequence = slot_sequence(get.slot);
+    if (vector)
+      memcpy(vector, get.row.data, collection->shape.row_bytes);
     if (attributes && size > attributes_capacity)
-      status = status_set(err, TURB_TOO_LARGE, "%s: the attributes have %u bytes, and the buffer %zu", collection->name, size, attributes_capacity);
+      status = status_set(err, TURB_TOO_LARGE, "%s: the attributes have %u bytes, and the buffer %zu", collection->name, size,
+                          attributes_capacity);
     else if (attributes && size)
       memcpy(attributes, get.attributes.data, size);
   } else if (status == TURB_NOT_FOUND) {
@@ -385,18 +433,22 @@ static void next_key(struct multi_get *multi, struct get *get) {
     }
     get->index = multi->next++;
     begin(get, multi->keys[get->index]);
-    if (!step(get)) return;
+    if (!step(get))
+      return;
   }
 }
 
 static turb_status run_many(struct multi_get *multi, struct reads *reads, turb_error *err) {
   multi->active = multi->get_count;
-  for (size_t i = 0; i < multi->get_count; i++) next_key(multi, &multi->gets[i]);
+  for (size_t i = 0; i < multi->get_count; i++)
+    next_key(multi, &multi->gets[i]);
   while (multi->active) {
     const turb_status status = reads_wait(reads, err);
-    if (status != TURB_OK) return status;
+    if (status != TURB_OK)
+      return status;
     for (size_t i = 0; i < multi->get_count; i++)
-      if (multi->gets[i].stage != STAGE_IDLE && step(&multi->gets[i])) next_key(multi, &multi->gets[i]);
+      if (multi->gets[i].stage != STAGE_IDLE && step(&multi->gets[i]))
+        next_key(multi, &multi->gets[i]);
   }
   return TURB_OK;
 }
@@ -408,12 +460,15 @@ static turb_status get_many(struct multi_get *multi, const turb_read_options *op
   multi->get_count = multi->count < MULTI_GETS ? multi->count : MULTI_GETS;
   const size_t bytes = multi->get_count * sizeof *multi->gets;
   multi->gets = mem_alloc(&db->allocator, bytes);
-  if (!multi->gets) return status_set(err, TURB_NO_MEMORY, "no memory for %zu look-ups", multi->get_count);
+  if (!multi->gets)
+    return status_set(err, TURB_NO_MEMORY, "no memory for %zu look-ups", multi->get_count);
   turb_status status = TURB_OK;
   for (size_t i = 0; i < multi->get_count; i++)
     status = init_get(&multi->gets[i], multi->view, &reads, options->parts, !options->skip_cache_fill, err);
-  if (status == TURB_OK) status = run_many(multi, &reads, err);
-  for (size_t i = 0; i < multi->get_count; i++) close_get(&multi->gets[i]);
+  if (status == TURB_OK)
+    status = run_many(multi, &reads, err);
+  for (size_t i = 0; i < multi->get_count; i++)
+    close_get(&multi->gets[i]);
   reads_close(&reads);
   mem_free(&db->allocator, multi->gets, bytes);
   return status;
@@ -422,20 +477,25 @@ static turb_status get_many(struct multi_get *multi, const turb_read_options *op
 turb_status turb_multi_get(turb_collection *collection, size_t count, const turb_bytes *keys, const turb_read_options *given,
                            turb_pinned *pinned, turb_status *statuses, turb_error *err) {
   memset(pinned, 0, count * sizeof *pinned);
-  for (size_t i = 0; i < count; i++) statuses[i] = TURB_NOT_FOUND;
+  for (size_t i = 0; i < count; i++)
+    statuses[i] = TURB_NOT_FOUND;
   turb_read_options options;
   turb_status status = read_options(given, &options, err);
-  for (size_t i = 0; i < count && status == TURB_OK; i++) status = check_key(collection, keys[i], err);
+  for (size_t i = 0; i < count && status == TURB_OK; i++)
+    status = check_key(collection, keys[i], err);
   struct read_view view;
-  if (status == TURB_OK) status = read_view_open(collection, options.snapshot, &view, err);
+  if (status == TURB_OK)
+    status = read_view_open(collection, options.snapshot, &view, err);
   if (status != TURB_OK || !count) {
-    if (status == TURB_OK) read_view_release(&view);
+    if (status == TURB_OK)
+      read_view_release(&view);
     return status;
   }
   struct multi_get multi = {.view = &view, .count = count, .keys = keys, .pinned = pinned, .statuses = statuses, .err = err};
   status = get_many(&multi, &options, err);
   if (status != TURB_OK)
-    for (size_t i = 0; i < count; i++) turb_pinned_release(&pinned[i]);
+    for (size_t i = 0; i < count; i++)
+      turb_pinned_release(&pinned[i]);
   read_view_release(&view);
   return status;
 }
@@ -445,7 +505,8 @@ turb_status turb_approximate_range(turb_collection *collection, turb_bytes lower
   *entries = *bytes = 0;
   struct read_view view;
   turb_status status = read_view_open(collection, NULL, &view, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   struct reads reads;
   reads_init(&reads, collection->db->system, NULL);
   const struct version *version = view.version;
@@ -455,22 +516,28 @@ turb_status turb_approximate_range(turb_collection *collection, turb_bytes lower
     const struct memtable_node *node = lower.size ? memtable_lower_bound(memtable, lower, SLOT_SEQUENCE_MAX) : memtable_first(memtable);
     for (; node; node = memtable_next(node), n++) {
       const struct slot *slot = memtable_node_slot(node);
-      if (upper.size && key_compare(slot_key(slot), slot->key_size, upper.data, upper.size) >= 0) break;
+      if (upper.size && key_compare(slot_key(slot), slot->key_size, upper.data, upper.size) >= 0)
+        break;
     }
     *entries += n;
     const uint64_t all = memtable_entries(memtable);
-    if (all) *bytes += (uint64_t)((double)memtable_bytes(memtable) / (double)all * (double)n);
+    if (all)
+      *bytes += (uint64_t)((double)memtable_bytes(memtable) / (double)all * (double)n);
   }
   for (uint32_t r = 0; r < version->run_count && status == TURB_OK; r++) {
     const struct run_view *run = &version->runs[r].view;
     for (uint32_t t = lower.size ? run_view_find(run, lower) : 0; t < run->count && status == TURB_OK; t++) {
       struct table *table = run->sources[t].table;
       const struct table_record *record = table_get_record(table);
-      if (upper.size && key_compare(record->lower.data, record->lower.size, upper.data, upper.size) >= 0) break;
+      if (upper.size && key_compare(record->lower.data, record->lower.size, upper.data, upper.size) >= 0)
+        break;
       uint64_t row, first = 0, last = record->entries;
-      if (lower.size) status = table_row_lower_bound(table, &reads, lower, true, &row, &first, err);
-      if (upper.size && status == TURB_OK) status = table_row_lower_bound(table, &reads, upper, true, &row, &last, err);
-      if (status != TURB_OK || last <= first) continue;
+      if (lower.size)
+        status = table_row_lower_bound(table, &reads, lower, true, &row, &first, err);
+      if (upper.size && status == TURB_OK)
+        status = table_row_lower_bound(table, &reads, upper, true, &row, &last, err);
+      if (status != TURB_OK || last <= first)
+        continue;
       *entries += last - first;
       *bytes += (uint64_t)((double)record->size_bytes / (double)record->entries * (double)(last - first));
     }

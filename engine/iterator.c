@@ -3,7 +3,9 @@
 #include "base/clock.h"
 #include "engine/loop.h"
 
-static struct iterator *of(turb_iterator *iterator) { return (struct iterator *)iterator; }
+static struct iterator *of(turb_iterator *iterator) {
+  return (struct iterator *)iterator;
+}
 
 /* ---- the window ---- */
 
@@ -21,7 +23,8 @@ static turb_state end(struct iterator *it) {
 
 /* A move begins: the old entry stays readable apart from the window. */
 static void leave(struct iterator *it) {
-  if (it->state != TURB_READY) return;
+  if (it->state != TURB_READY)
+    return;
   it->old = *it->head.entry;
   memcpy(it->old_key, it->old.key.data, it->old.key.size);
   it->old.key.data = it->old_key;
@@ -66,7 +69,8 @@ static turb_state run_parts(struct iterator *it) {
       (void)parts_error(it->parts, &it->error);
       return fail(it);
     }
-    if (state != TURB_READY) return it->state = state;
+    if (state != TURB_READY)
+      return it->state = state;
   }
   return show(it, it->backward ? it->first - resolved : it->first, resolved);
 }
@@ -74,14 +78,17 @@ static turb_state run_parts(struct iterator *it) {
 static turb_state begin_parts(struct iterator *it, uint32_t first) {
   it->first = first;
   it->phase = PHASE_PARTS;
-  if (it->parts) parts_begin(it->parts);
+  if (it->parts)
+    parts_begin(it->parts);
   return run_parts(it);
 }
 
 /* The visible cursor moved. */
 static turb_state after_cursor(struct iterator *it, turb_state state) {
-  if (state == TURB_READY) return begin_parts(it, it->backward ? visible_cursor_stretch(it->cursor).count : 0);
-  if (state == TURB_END) return end(it);
+  if (state == TURB_READY)
+    return begin_parts(it, it->backward ? visible_cursor_stretch(it->cursor).count : 0);
+  if (state == TURB_END)
+    return end(it);
   if (state == TURB_FAILED) {
     status_clear(&it->error);
     (void)cursor_error(it->cursor, &it->error);
@@ -96,29 +103,36 @@ static turb_state run_fetch(struct iterator *it);
 static turb_state go_on(struct iterator *it) {
   (void)reads_poll(&it->reads);
   switch (it->phase) {
-    case PHASE_CURSOR: return after_cursor(it, cursor_resume(it->cursor));
-    case PHASE_PARTS: return run_parts(it);
-    case PHASE_FETCH: return run_fetch(it);
-    case PHASE_IDLE: break;
+  case PHASE_CURSOR: return after_cursor(it, cursor_resume(it->cursor));
+  case PHASE_PARTS: return run_parts(it);
+  case PHASE_FETCH: return run_fetch(it);
+  case PHASE_IDLE: break;
   }
   return it->state;
 }
 
 static turb_state relative(struct iterator *it, bool backward) {
-  if (it->state == TURB_PENDING || it->state == TURB_YIELD) return go_on(it);
-  if (it->state != TURB_READY) return it->state;
+  if (it->state == TURB_PENDING || it->state == TURB_YIELD)
+    return go_on(it);
+  if (it->state != TURB_READY)
+    return it->state;
   const uint32_t stretch = visible_cursor_stretch(it->cursor).count;
   const uint32_t at = it->first + (uint32_t)(it->head.entry - it->head.window_begin);
   leave(it);
   it->backward = backward;
-  if (backward ? at > 0 : at + 1 < stretch) return begin_parts(it, backward ? at : at + 1);
+  if (backward ? at > 0 : at + 1 < stretch)
+    return begin_parts(it, backward ? at : at + 1);
   visible_cursor_select(it->cursor, at);
   it->phase = PHASE_CURSOR;
   return after_cursor(it, visible_cursor_next_stretch(it->cursor, backward));
 }
 
-turb_state turb_advance_slow(turb_iterator *iterator) { return relative(of(iterator), false); }
-turb_state turb_retreat_slow(turb_iterator *iterator) { return relative(of(iterator), true); }
+turb_state turb_advance_slow(turb_iterator *iterator) {
+  return relative(of(iterator), false);
+}
+turb_state turb_retreat_slow(turb_iterator *iterator) {
+  return relative(of(iterator), true);
+}
 
 static void begin_seek(struct iterator *it, bool backward) {
   leave(it);
@@ -126,18 +140,21 @@ static void begin_seek(struct iterator *it, bool backward) {
   it->backward = backward;
   it->phase = PHASE_CURSOR;
   it->state = TURB_PENDING;
-  if (it->parts) parts_reset(it->parts);
+  if (it->parts)
+    parts_reset(it->parts);
 }
 
 static turb_bytes keep_target(struct iterator *it, turb_bytes key) {
   it->target_size = (uint16_t)(key.size < TURB_MAX_KEY_BYTES ? key.size : TURB_MAX_KEY_BYTES);
-  if (it->target_size) memcpy(it->target, key.data, it->target_size);
+  if (it->target_size)
+    memcpy(it->target, key.data, it->target_size);
   return (turb_bytes){it->target, it->target_size};
 }
 
 turb_state turb_seek(turb_iterator *iterator, turb_bytes key) {
   struct iterator *it = of(iterator);
-  if (!key.size) return turb_first(iterator);
+  if (!key.size)
+    return turb_first(iterator);
   begin_seek(it, false);
   return after_cursor(it, cursor_seek(it->cursor, keep_target(it, key), SLOT_SEQUENCE_MAX));
 }
@@ -145,7 +162,8 @@ turb_state turb_seek(turb_iterator *iterator, turb_bytes key) {
 turb_state turb_seek_for_prev(turb_iterator *iterator, turb_bytes key) {
   struct iterator *it = of(iterator);
   begin_seek(it, true);
-  if (!key.size) return end(it); /* no key is empty */
+  if (!key.size)
+    return end(it); /* no key is empty */
   return after_cursor(it, cursor_seek_before(it->cursor, keep_target(it, key), 0));
 }
 
@@ -173,10 +191,13 @@ static turb_state run_fetch(struct iterator *it) {
     (void)parts_error(it->fetched, &it->error);
     return fail(it);
   }
-  if (state != TURB_READY) return it->state = state;
+  if (state != TURB_READY)
+    return it->state = state;
   turb_entry *entry = &it->entries[place];
-  if (it->fetch_which & TURB_VECTOR) entry->vector = (turb_bytes){it->fetch_out.vector, it->view.version->shape->row_bytes};
-  if (it->fetch_which & TURB_ATTRIBUTES) entry->attributes = (turb_bytes){it->fetch_out.attributes, it->fetch_out.attribute_size};
+  if (it->fetch_which & TURB_VECTOR)
+    entry->vector = (turb_bytes){it->fetch_out.vector, it->view.version->shape->row_bytes};
+  if (it->fetch_which & TURB_ATTRIBUTES)
+    entry->attributes = (turb_bytes){it->fetch_out.attributes, it->fetch_out.attribute_size};
   it->phase = PHASE_IDLE;
   return it->state = TURB_READY;
 }
@@ -191,15 +212,19 @@ static turb_status open_parts(struct iterator *it, uint32_t which, struct parts 
 
 turb_state turb_fetch(turb_iterator *iterator, uint32_t which) {
   struct iterator *it = of(iterator);
-  if (it->state == TURB_PENDING || it->state == TURB_YIELD) return go_on(it);
-  if (it->state != TURB_READY) return it->state;
+  if (it->state == TURB_PENDING || it->state == TURB_YIELD)
+    return go_on(it);
+  if (it->state != TURB_READY)
+    return it->state;
   which &= TURB_VECTOR | TURB_ATTRIBUTES;
   which &= ~it->which;
-  if (!which) return TURB_READY;
+  if (!which)
+    return TURB_READY;
   if (!it->fetched || which != it->fetch_which) {
     parts_close(it->fetched);
     it->fetched = NULL;
-    if (open_parts(it, which, &it->fetched, &it->error) != TURB_OK) return fail(it);
+    if (open_parts(it, which, &it->fetched, &it->error) != TURB_OK)
+      return fail(it);
     it->fetch_which = which;
   }
   parts_begin(it->fetched);
@@ -224,15 +249,18 @@ turb_state turb_await(turb_iterator *iterator) {
         return fail(it);
       }
     }
-    if (it->state == TURB_PENDING || it->state == TURB_YIELD) (void)go_on(it);
+    if (it->state == TURB_PENDING || it->state == TURB_YIELD)
+      (void)go_on(it);
   }
   return it->state;
 }
 
 turb_status turb_iterator_status(const turb_iterator *iterator, turb_error *err) {
   const struct iterator *it = (const struct iterator *)iterator;
-  if (it->state != TURB_FAILED) return TURB_OK;
-  if (it->error.status == TURB_OK) return status_set(err, TURB_INVALID, "the iterator is not positioned: begin with a seek");
+  if (it->state != TURB_FAILED)
+    return TURB_OK;
+  if (it->error.status == TURB_OK)
+    return status_set(err, TURB_INVALID, "the iterator is not positioned: begin with a seek");
   return status_copy(err, &it->error);
 }
 
@@ -240,10 +268,13 @@ turb_status turb_iterator_status(const turb_iterator *iterator, turb_error *err)
 
 static turb_status copy_bytes(struct iterator *it, turb_bytes from, turb_bytes *to, turb_error *err) {
   *to = TURB_NONE;
-  if (!from.size) return TURB_OK;
-  if (from.size > TURB_MAX_KEY_BYTES) return status_set(err, TURB_TOO_LARGE, "a bound has %zu bytes, and must have at most %d", from.size, TURB_MAX_KEY_BYTES);
+  if (!from.size)
+    return TURB_OK;
+  if (from.size > TURB_MAX_KEY_BYTES)
+    return status_set(err, TURB_TOO_LARGE, "a bound has %zu bytes, and must have at most %d", from.size, TURB_MAX_KEY_BYTES);
   void *copy = arena_copy(&it->arena, from.data, from.size);
-  if (!copy) return status_set(err, it->arena.failure, "no memory for an iterator's bounds");
+  if (!copy)
+    return status_set(err, it->arena.failure, "no memory for an iterator's bounds");
   *to = (turb_bytes){copy, from.size};
   return TURB_OK;
 }
@@ -251,11 +282,15 @@ static turb_status copy_bytes(struct iterator *it, turb_bytes from, turb_bytes *
 static turb_status set_bounds(struct iterator *it, const turb_iterator_options *options, turb_error *err) {
   turb_bytes prefix;
   turb_status status = copy_bytes(it, options->lower, &it->bounds.lower, err);
-  if (status == TURB_OK) status = copy_bytes(it, options->upper, &it->bounds.upper, err);
-  if (status == TURB_OK) status = copy_bytes(it, options->prefix, &prefix, err);
-  if (status != TURB_OK || !prefix.size) return status;
+  if (status == TURB_OK)
+    status = copy_bytes(it, options->upper, &it->bounds.upper, err);
+  if (status == TURB_OK)
+    status = copy_bytes(it, options->prefix, &prefix, err);
+  if (status != TURB_OK || !prefix.size)
+    return status;
   uint8_t *scratch = arena_alloc(&it->arena, prefix.size, 1);
-  if (!scratch) return status_set(err, it->arena.failure, "no memory for an iterator's bounds");
+  if (!scratch)
+    return status_set(err, it->arena.failure, "no memory for an iterator's bounds");
   key_bounds_prefix(&it->bounds, prefix, scratch);
   return TURB_OK;
 }
@@ -263,13 +298,16 @@ static turb_status set_bounds(struct iterator *it, const turb_iterator_options *
 static turb_status open_cursors(struct iterator *it, const turb_iterator_options *options, turb_error *err) {
   turb_status status = read_view_range_deletes(&it->view, &it->arena, &it->range_deletes, err);
   struct cursor *cursor = NULL;
-  if (status == TURB_OK) status = read_view_cursor(&it->view, &it->context, it->streaming, &cursor, err);
+  if (status == TURB_OK)
+    status = read_view_cursor(&it->view, &it->context, it->streaming, &cursor, err);
   if (status == TURB_OK && (it->bounds.lower.size || it->bounds.upper.size))
     status = bounded_cursor_open(&it->context, cursor, &it->bounds, &cursor, err);
   const struct visible_options visible = {
       .snapshot = it->view.sequence, .range_deletes = &it->range_deletes, .work_budget = options->work_budget};
-  if (status == TURB_OK) status = visible_cursor_open(&it->context, cursor, &visible, &it->cursor, err);
-  if (status == TURB_OK && it->which & (TURB_VECTOR | TURB_ATTRIBUTES)) status = open_parts(it, it->which, &it->parts, err);
+  if (status == TURB_OK)
+    status = visible_cursor_open(&it->context, cursor, &visible, &it->cursor, err);
+  if (status == TURB_OK && it->which & (TURB_VECTOR | TURB_ATTRIBUTES))
+    status = open_parts(it, it->which, &it->parts, err);
   return status;
 }
 
@@ -318,15 +356,20 @@ turb_status turb_iterator_open(turb_collection *collection, const turb_iterator_
   turb_status status = options_read(given, &options, sizeof options, "turb_iterator_options", err);
   if (status == TURB_OK && options.parts & ~(uint32_t)TURB_ALL)
     status = status_set(err, TURB_INVALID, "parts is %u, and must be of TURB_KEY, TURB_VECTOR, TURB_ATTRIBUTES", options.parts);
-  if (status == TURB_OK) status = db_check_readable(collection, err);
+  if (status == TURB_OK)
+    status = db_check_readable(collection, err);
   if (status == TURB_OK && options.loop && options.loop->db != collection->db)
     status = status_set(err, TURB_INVALID, "the loop is another database's");
   struct iterator *it = NULL;
-  if (status == TURB_OK) status = new_iterator(collection, &options, &it, err);
-  if (status != TURB_OK) return status;
+  if (status == TURB_OK)
+    status = new_iterator(collection, &options, &it, err);
+  if (status != TURB_OK)
+    return status;
   status = read_view_open(collection, options.snapshot, &it->view, err);
-  if (status == TURB_OK) status = set_bounds(it, &options, err);
-  if (status == TURB_OK) status = open_cursors(it, &options, err);
+  if (status == TURB_OK)
+    status = set_bounds(it, &options, err);
+  if (status == TURB_OK)
+    status = open_cursors(it, &options, err);
   if (status != TURB_OK) {
     release(it);
     return status;
@@ -345,7 +388,8 @@ turb_status turb_iterator_open(turb_collection *collection, const turb_iterator_
 }
 
 void turb_iterator_close(turb_iterator *iterator) {
-  if (!iterator) return;
+  if (!iterator)
+    return;
   struct iterator *it = of(iterator);
   turb_db *db = it->db;
   mutex_lock(&db->iterator_mutex);

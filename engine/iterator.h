@@ -42,7 +42,7 @@ struct iterator {
   enum iterator_phase phase;
   bool backward;
   bool streaming;
-  uint32_t first;        /* of the window in the stretch */
+  uint32_t first; /* of the window in the stretch */
   uint32_t count;
   uint32_t fetch_which;
   struct entry_parts fetch_out;

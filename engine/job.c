@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "engine/background.h"
+#include "engine/collection.h"
 
 #define EVENT_INTERVAL_NS (CLOCK_NS_PER_SECOND / 10)
 
@@ -226,8 +227,7 @@ void job_refresh_version(turb_collection *collection) {
       continue;
     }
     *at = slot->older;
-    memtable_release(slot->memtable);
-    mem_free(&db->allocator, slot, sizeof *slot);
+    collection_free_memtable(db, slot);
   }
 }
 
@@ -268,7 +268,8 @@ static turb_status install(struct job *job, turb_error *err) {
   if (job->slot) {
     edit_set_flushed(&edit, job->collection->id, memtable_last_sequence(job->slot->memtable));
     job->slot->flushed = true; /* for the oldest log; taken back when the edit fails */
-    if (db->log) edit_set_oldest_log(&edit, job_oldest_log(db));
+    if (db->log)
+      edit_set_oldest_log(&edit, job_oldest_log(db));
   }
   job_edit_counters(db, &edit);
   const turb_status status = manifest_append(db->manifest, &edit, err);

@@ -6,7 +6,8 @@
 turb_status turb_loop_open(turb_db *db, turb_loop **out, turb_error *err) {
   *out = NULL;
   turb_loop *loop = mem_alloc_zeroed(&db->allocator, sizeof *loop);
-  if (!loop) return status_set(err, TURB_NO_MEMORY, "no memory for a loop");
+  if (!loop)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a loop");
   loop->db = db;
   list_init(&loop->iterators);
   const struct io_ring_options options = {.pollable = true};
@@ -21,8 +22,10 @@ turb_status turb_loop_open(turb_db *db, turb_loop **out, turb_error *err) {
 }
 
 turb_status turb_loop_close(turb_loop *loop, turb_error *err) {
-  if (!loop) return TURB_OK;
-  if (loop->iterator_count) return status_set(err, TURB_BUSY, "%zu iterators are open on the loop", loop->iterator_count);
+  if (!loop)
+    return TURB_OK;
+  if (loop->iterator_count)
+    return status_set(err, TURB_BUSY, "%zu iterators are open on the loop", loop->iterator_count);
   turb_db *db = loop->db;
   io_ring_destroy(loop->ring); /* reads of closed iterators may still be under way: it takes them in */
   mem_free(&db->allocator, loop, sizeof *loop);
@@ -30,7 +33,9 @@ turb_status turb_loop_close(turb_loop *loop, turb_error *err) {
   return TURB_OK;
 }
 
-int turb_loop_descriptor(const turb_loop *loop) { return io_ring_descriptor(loop->ring); }
+int turb_loop_descriptor(const turb_loop *loop) {
+  return io_ring_descriptor(loop->ring);
+}
 
 turb_status turb_loop_submit(turb_loop *loop, turb_error *err) {
   for (struct list *l = list_first(&loop->iterators); l; l = list_next(&loop->iterators, l))
@@ -38,10 +43,13 @@ turb_status turb_loop_submit(turb_loop *loop, turb_error *err) {
   return io_ring_submit(loop->ring, err);
 }
 
-size_t turb_loop_poll(turb_loop *loop) { return io_ring_poll(loop->ring); }
+size_t turb_loop_poll(turb_loop *loop) {
+  return io_ring_poll(loop->ring);
+}
 
 turb_status turb_loop_wait(turb_loop *loop, int timeout_ms, turb_error *err) {
   const turb_status status = turb_loop_submit(loop, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   return io_ring_wait(loop->ring, 1, timeout_ms < 0 ? IO_NO_TIMEOUT : (uint64_t)timeout_ms * CLOCK_NS_PER_MS, err);
 }

@@ -15,20 +15,27 @@
 /* ---- going down ---- */
 
 static void free_collections(turb_db *db) {
-  for (size_t i = 0; i < db->collection_count; i++) collection_free(db->collections[i]);
+  for (size_t i = 0; i < db->collection_count; i++)
+    collection_free(db->collections[i]);
   mem_free(&db->allocator, db->collections, db->collection_capacity * sizeof *db->collections);
 }
 
 static void destroy(turb_db *db) {
   background_stop(db);
-  if (db->system) io_system_drain(db->system); /* reads of closed cursors hold tables and frames */
+  if (db->system)
+    io_system_drain(db->system); /* reads of closed cursors hold tables and frames */
   free_collections(db);
   log_writer_close(db->log);
   mem_free(&db->allocator, db->log_numbers, db->log_capacity * sizeof *db->log_numbers);
   manifest_close(db->manifest);
-  if (db->cache) cache_destroy(db->cache);
-  if (db->lock) io_unlock(db->lock);
-  if (db->system) io_system_close(db->system);
+  budget_set_reclaimer(&db->budget, NULL, NULL);
+  memtable_pool_free(&db->memtable_pool);
+  if (db->cache)
+    cache_destroy(db->cache);
+  if (db->lock)
+    io_unlock(db->lock);
+  if (db->system)
+    io_system_close(db->system);
   mem_free_string(&db->allocator, db->path);
   mutex_destroy(&db->mutex);
   mutex_destroy(&db->write_mutex);
@@ -43,11 +50,15 @@ static turb_status check_unused(turb_db *db, turb_error *err) {
   const struct {
     const _Atomic uint64_t *count;
     const char *what;
-  } users[] = {{&db->live_iterators, "iterators"}, {&db->live_loops, "loops"}, {&db->live_pins, "pinned entries"},
-               {&db->live_results, "search results"}, {&db->live_batches, "batches"}};
+  } users[] = {{&db->live_iterators, "iterators"},
+               {&db->live_loops, "loops"},
+               {&db->live_pins, "pinned entries"},
+               {&db->live_results, "search results"},
+               {&db->live_batches, "batches"}};
   for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
     const uint64_t count = atomic_load(users[i].count);
-    if (count) return status_set(err, TURB_BUSY, "%llu %s are alive", (unsigned long long)count, users[i].what);
+    if (count)
+      return status_set(err, TURB_BUSY, "%llu %s are alive", (unsigned long long)count, users[i].what);
   }
   mutex_lock(&db->snapshot_mutex);
   const bool any = !list_is_empty(&db->snapshots);
@@ -56,10 +67,13 @@ static turb_status check_unused(turb_db *db, turb_error *err) {
 }
 
 turb_status turb_close(turb_db *db, turb_error *err) {
-  if (!db) return TURB_OK;
+  if (!db)
+    return TURB_OK;
   turb_status status = check_unused(db, err);
-  if (status != TURB_OK) return status;
-  if (db->log && !atomic_load(&db->log_failed)) status = log_writer_sync(db->log, err);
+  if (status != TURB_OK)
+    return status;
+  if (db->log && !atomic_load(&db->log_failed))
+    status = log_writer_sync(db->log, err);
   destroy(db);
   return status;
 }
@@ -75,13 +89,17 @@ static turb_status new_db(const char *path, const turb_options *given, turb_db *
   struct db_options options;
   turb_allocator allocator;
   const turb_status status = options_check(given, &options, &allocator, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   turb_db *db = mem_alloc_zeroed(&allocator, sizeof *db);
-  if (!db) return status_set(err, TURB_NO_MEMORY, "no memory for a database");
+  if (!db)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a database");
   db->allocator = allocator;
   db->options = options;
-  if (options.on_log) db->logger = (struct logger){write_log_line, db, (enum logger_level)options.log_level};
+  if (options.on_log)
+    db->logger = (struct logger){write_log_line, db, (enum logger_level)options.log_level};
   budget_init(&db->budget, options.memory_budget_bytes);
+  memtable_pool_init(&db->memtable_pool, &db->allocator, &db->budget, options.memtable_bytes);
   mutex_init(&db->mutex);
   mutex_init(&db->write_mutex);
   mutex_init(&db->snapshot_mutex);
@@ -123,15 +141,21 @@ static bool has_manifest(turb_db *db) {
 static turb_status make_folder(turb_db *db, turb_error *err) {
   turb_error why = TURB_ERROR_INIT;
   turb_status status = io_make_folder(db->system, db->path, &why);
-  if (status == TURB_EXISTS) return TURB_OK;
-  if (status != TURB_OK) return status_copy(err, &why);
+  if (status == TURB_EXISTS)
+    return TURB_OK;
+  if (status != TURB_OK)
+    return status_copy(err, &why);
   char *parent = mem_strdup(&db->allocator, db->path);
-  if (!parent) return status_set(err, TURB_NO_MEMORY, "no memory for a path");
+  if (!parent)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a path");
   const size_t size = strlen(parent) + 1;
   size_t end = size - 1;
-  while (end > 1 && parent[end - 1] == '/') end--; /* a name may end with slashes */
-  while (end && parent[end - 1] != '/') end--;
-  while (end > 1 && parent[end - 1] == '/') end--;
+  while (end > 1 && parent[end - 1] == '/')
+    end--; /* a name may end with slashes */
+  while (end && parent[end - 1] != '/')
+    end--;
+  while (end > 1 && parent[end - 1] == '/')
+    end--;
   parent[end] = 0;
   status = io_sync_folder(db->system, end ? parent : ".", err);
   mem_free(&db->allocator, parent, size);
@@ -142,32 +166,45 @@ static turb_status open_folder(turb_db *db, turb_error *err) {
   turb_status status;
   if (db->options.create_if_missing && !db->options.read_only) {
     status = make_folder(db, err);
-    if (status != TURB_OK) return status;
+    if (status != TURB_OK)
+      return status;
   } else if (!has_manifest(db)) {
     return status_set_file(err, TURB_NOT_FOUND, db->path, UINT64_MAX, "there is no database");
   }
   char *path = db_path(db, NAME_LOCK, 0);
-  if (!path) return status_set(err, TURB_NO_MEMORY, "no memory for a path");
+  if (!path)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a path");
   status = io_lock(db->system, path, db->options.read_only, &db->lock, err);
   mem_free_string(&db->allocator, path);
   return status;
 }
 
 static turb_status open_manifest(turb_db *db, turb_error *err) {
-  const struct manifest_options options = {.system = db->system,
-                                           .allocator = &db->allocator,
-                                           .logger = &db->logger,
-                                           .folder = db->path,
-                                           .read_only = db->options.read_only};
+  const struct manifest_options options = {
+      .system = db->system, .allocator = &db->allocator, .logger = &db->logger, .folder = db->path, .read_only = db->options.read_only};
   turb_error why = TURB_ERROR_INIT;
   turb_status status = manifest_open(&options, &db->manifest, &why);
-  if (status == TURB_OK && db->options.error_if_exists) return status_set_file(err, TURB_EXISTS, db->path, UINT64_MAX, "there is a database");
-  if (status == TURB_NOT_FOUND && db->options.create_if_missing && !db->options.read_only) return manifest_create(&options, &db->manifest, err);
+  if (status == TURB_OK && db->options.error_if_exists)
+    return status_set_file(err, TURB_EXISTS, db->path, UINT64_MAX, "there is a database");
+  if (status == TURB_NOT_FOUND && db->options.create_if_missing && !db->options.read_only)
+    return manifest_create(&options, &db->manifest, err);
   return status == TURB_OK ? TURB_OK : status_copy(err, &why);
+}
+
+/* Who is short of memory gets what is kept for later memtables first, then what the cache gives up. */
+static uint64_t reclaim(void *context, uint64_t bytes) {
+  turb_db *db = context;
+  const uint64_t trimmed = memtable_pool_trim(&db->memtable_pool, bytes);
+  return trimmed < bytes ? trimmed + db->reclaim_cache(db->reclaim_cache_context, bytes - trimmed) : trimmed;
 }
 
 static turb_status open_cache(turb_db *db, turb_error *err) {
   const turb_status status = cache_create(&db->allocator, &db->budget, &db->cache, err);
+  if (status == TURB_OK) {
+    db->reclaim_cache = db->budget.reclaim;
+    db->reclaim_cache_context = db->budget.reclaim_context;
+    budget_set_reclaimer(&db->budget, reclaim, db);
+  }
   db->table_env = (struct table_env){.system = db->system,
                                      .allocator = &db->allocator,
                                      .budget = &db->budget,
@@ -188,7 +225,8 @@ static turb_status open_collections(turb_db *db, turb_error *err) {
     turb_collection *collection;
     status = collection_add(db, (const struct catalog_collection *)objects[i], &collection, err);
   }
-  if (objects) mem_free(&db->allocator, objects, count * sizeof *objects);
+  if (objects)
+    mem_free(&db->allocator, objects, count * sizeof *objects);
   return status;
 }
 
@@ -207,36 +245,47 @@ static turb_status replay_room(turb_collection *collection, const struct batch_o
     struct memtable_slot *slot = collection->memtables;
     turb_error why = TURB_ERROR_INIT;
     const bool full = memtable_bytes(slot->memtable) >= db->options.memtable_bytes && memtable_entries(slot->memtable);
-    if ((db->options.read_only || !full) && memtable_reserve(slot->memtable, 1, need, &why) == TURB_OK) return TURB_OK;
-    if (db->options.read_only || attempt || !memtable_entries(slot->memtable)) return status_copy(err, &why);
+    if ((db->options.read_only || !full) && memtable_reserve(slot->memtable, 1, need, &why) == TURB_OK)
+      return TURB_OK;
+    if (db->options.read_only || attempt || !memtable_entries(slot->memtable))
+      return status_copy(err, &why);
     turb_status status = write_push_memtable(collection, slot->first_log, err);
-    if (status == TURB_OK) status = background_wait_for_flush(collection, 0, err);
-    if (status != TURB_OK) return status;
+    if (status == TURB_OK)
+      status = background_wait_for_flush(collection, 0, err);
+    if (status != TURB_OK)
+      return status;
   }
 }
 
 static turb_status replay_record(void *context, const struct log_record *record, turb_error *err) {
   struct replay *replay = context;
-  if (record->type != LOG_BATCH) return TURB_OK;
+  if (record->type != LOG_BATCH)
+    return TURB_OK;
   struct batch_reader reader;
   turb_status status = batch_reader_open(&reader, record->payload, record->file, record->payload_offset, err);
   while (status == TURB_OK) {
     struct batch_operation operation;
     bool more;
     status = batch_reader_next(&reader, &operation, &more, err);
-    if (status != TURB_OK || !more) break;
-    if (operation.sequence > replay->last_sequence) replay->last_sequence = operation.sequence;
+    if (status != TURB_OK || !more)
+      break;
+    if (operation.sequence > replay->last_sequence)
+      replay->last_sequence = operation.sequence;
     turb_collection *collection = db_collection(replay->db, operation.collection_id);
-    if (!collection) continue; /* dropped later */
+    if (!collection)
+      continue; /* dropped later */
     const struct catalog_collection *known = catalog_collection(manifest_catalog(replay->db->manifest), collection->id);
-    if (operation.sequence <= known->flushed_sequence) continue;
+    if (operation.sequence <= known->flushed_sequence)
+      continue;
     if (operation.kind == BATCH_PUT && operation.row.size != collection->shape.row_bytes)
       return status_set_file(err, TURB_CORRUPTION, record->file, record->payload_offset, "a vector of %zu bytes for %s, whose rows have %u",
                              operation.row.size, collection->name, collection->shape.row_bytes);
     status = replay_room(collection, &operation, err);
-    if (status != TURB_OK) break;
+    if (status != TURB_OK)
+      break;
     struct memtable_slot *slot = collection->memtables;
-    if (!memtable_entries(slot->memtable) && !memtable_range_delete_count(slot->memtable)) slot->first_log = record->log_number;
+    if (!memtable_entries(slot->memtable) && !memtable_range_delete_count(slot->memtable))
+      slot->first_log = record->log_number;
     status = write_apply(collection, &operation, err);
   }
   return status;
@@ -254,10 +303,12 @@ static void report_skipped(void *context, const char *file, uint64_t offset, uin
 static turb_status note_logs(turb_db *db, const struct log_set *set, turb_error *err) {
   db->log_capacity = set->count + 16;
   db->log_numbers = mem_alloc_array(&db->allocator, db->log_capacity, sizeof *db->log_numbers);
-  if (!db->log_numbers) return status_set(err, TURB_NO_MEMORY, "no memory for the list of logs");
+  if (!db->log_numbers)
+    return status_set(err, TURB_NO_MEMORY, "no memory for the list of logs");
   for (size_t i = 0; i < set->count; i++) {
     db->log_numbers[db->log_count++] = set->logs[i].number;
-    if (set->logs[i].number >= db->next_file) db->next_file = set->logs[i].number + 1;
+    if (set->logs[i].number >= db->next_file)
+      db->next_file = set->logs[i].number + 1;
   }
   return TURB_OK;
 }
@@ -271,10 +322,12 @@ static turb_status begin_log(turb_db *db, const struct log_recovery_options *rec
                                              .number = db->next_file++,
                                              .first_sequence = db->last_sequence + 1};
   turb_status status = log_writer_create(&options, &db->log, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   db->log_numbers[db->log_count++] = options.number;
   status = log_set_seal(recovery, set, options.number, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   struct version_edit edit;
   edit_init(&edit, &db->allocator);
   job_edit_counters(db, &edit);
@@ -300,8 +353,10 @@ static turb_status recover(turb_db *db, turb_error *err) {
   db->last_sequence = replay.last_sequence;
   atomic_store(&db->visible_sequence, replay.last_sequence);
   atomic_store(&db->durable_sequence, replay.last_sequence);
-  if (status == TURB_OK) status = note_logs(db, &set, err);
-  if (status == TURB_OK && !db->options.read_only) status = begin_log(db, &options, &set, err);
+  if (status == TURB_OK)
+    status = note_logs(db, &set, err);
+  if (status == TURB_OK && !db->options.read_only)
+    status = begin_log(db, &options, &set, err);
   log_set_free(&set);
   return status;
 }
@@ -316,7 +371,8 @@ struct strangers {
 
 static bool is_obsolete(const turb_db *db, enum name_kind kind, uint64_t number) {
   const struct catalog *catalog = manifest_catalog(db->manifest);
-  if (kind == NAME_LOG) return number < catalog->oldest_log;
+  if (kind == NAME_LOG)
+    return number < catalog->oldest_log;
   return (kind == NAME_TABLE || kind == NAME_SEGMENT || kind == NAME_CODEBOOK) && !catalog_names_file(catalog, number);
 }
 
@@ -325,11 +381,14 @@ static void meet_file(void *context, const char *name) {
   turb_db *db = strangers->db;
   uint64_t number = 0;
   const enum name_kind kind = name_parse(name, &number);
-  if (number > strangers->highest) strangers->highest = number;
-  if (!strangers->remove || !is_obsolete(db, kind, number)) return;
+  if (number > strangers->highest)
+    strangers->highest = number;
+  if (!strangers->remove || !is_obsolete(db, kind, number))
+    return;
   char *path = db_path(db, kind, number);
   turb_error why = TURB_ERROR_INIT;
-  if (path && io_unlink(db->system, path, &why) != TURB_OK) logger_write(&db->logger, LOGGER_WARNING, "%s", why.message);
+  if (path && io_unlink(db->system, path, &why) != TURB_OK)
+    logger_write(&db->logger, LOGGER_WARNING, "%s", why.message);
   mem_free_string(&db->allocator, path);
 }
 
@@ -337,32 +396,43 @@ static void meet_file(void *context, const char *name) {
 static turb_status walk_folder(turb_db *db, bool remove, turb_error *err) {
   struct strangers strangers = {.db = db, .remove = remove};
   const turb_status status = io_list_folder(db->system, db->path, meet_file, &strangers, err);
-  if (db->next_file <= strangers.highest) db->next_file = strangers.highest + 1;
+  if (db->next_file <= strangers.highest)
+    db->next_file = strangers.highest + 1;
   return status;
 }
 
 static turb_status open_all(turb_db *db, turb_error *err) {
   turb_status status = open_system(db, err);
-  if (status == TURB_OK) status = open_folder(db, err);
-  if (status == TURB_OK) status = open_manifest(db, err);
-  if (status != TURB_OK) return status;
+  if (status == TURB_OK)
+    status = open_folder(db, err);
+  if (status == TURB_OK)
+    status = open_manifest(db, err);
+  if (status != TURB_OK)
+    return status;
   db->next_file = manifest_catalog(db->manifest)->counters.next_file;
   db->next_job = manifest_catalog(db->manifest)->counters.next_job;
   status = walk_folder(db, false, err);
-  if (status == TURB_OK) status = open_cache(db, err);
-  if (status == TURB_OK) status = open_collections(db, err);
-  if (status == TURB_OK) status = recover(db, err);
-  if (status == TURB_OK && !db->options.read_only) status = walk_folder(db, true, err);
-  if (status == TURB_OK) status = background_start(db, err);
+  if (status == TURB_OK)
+    status = open_cache(db, err);
+  if (status == TURB_OK)
+    status = open_collections(db, err);
+  if (status == TURB_OK)
+    status = recover(db, err);
+  if (status == TURB_OK && !db->options.read_only)
+    status = walk_folder(db, true, err);
+  if (status == TURB_OK)
+    status = background_start(db, err);
   return status;
 }
 
 turb_status turb_open(const char *path, const turb_options *options, turb_db **out, turb_error *err) {
   *out = NULL;
-  if (!path || !*path) return status_set(err, TURB_INVALID, "no path is given");
+  if (!path || !*path)
+    return status_set(err, TURB_INVALID, "no path is given");
   turb_db *db = NULL;
   turb_status status = new_db(path, options, &db, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   status = open_all(db, err);
   if (status != TURB_OK) {
     destroy(db);

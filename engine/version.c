@@ -201,7 +201,8 @@ turb_status read_view_range_deletes(const struct read_view *view, struct arena *
     const struct memtable *memtable = version->memtables[i].memtable;
     if (!memtable_range_delete_count(memtable))
       continue;
-    const turb_status status = memtable_range_deletes(memtable, view->sequence, arena, &sets[count], err);
+    const turb_status status =
+        memtable_range_deletes_seen(memtable, view->sequence, &(struct range_snapshots){0}, arena, &sets[count], err);
     if (status != TURB_OK)
       return status;
     list[count] = &sets[count];

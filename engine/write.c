@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "engine/background.h"
+#include "engine/collection.h"
 
 #define GROUP_MAX_WRITERS     128u
 #define GROUP_MAX_BYTES       (1u << 20)
@@ -35,33 +36,11 @@ static uint32_t sealed_count(const turb_collection *collection) {
   return count;
 }
 
-static turb_status new_slot(turb_collection *collection, uint64_t first_log, struct memtable_slot **slot, turb_error *err) {
-  turb_db *db = collection->db;
-  *slot = mem_alloc_zeroed(&db->allocator, sizeof **slot);
-  if (!*slot)
-    return status_set(err, TURB_NO_MEMORY, "no memory for a memtable");
-  const struct memtable_options options = {
-      .allocator = &db->allocator, .budget = &db->budget, .row_bytes = collection->shape.row_bytes, .stride = collection->shape.stride};
-  const turb_status status = memtable_create(&options, &(*slot)->memtable, err);
-  if (status != TURB_OK) {
-    mem_free(&db->allocator, *slot, sizeof **slot);
-    *slot = NULL;
-    return status;
-  }
-  (*slot)->first_log = first_log;
-  return TURB_OK;
-}
-
-static void free_slot(turb_db *db, struct memtable_slot *slot) {
-  memtable_release(slot->memtable);
-  mem_free(&db->allocator, slot, sizeof *slot);
-}
-
 /* Puts an empty memtable before the newest; the log it belongs to is there already. */
 turb_status write_push_memtable(turb_collection *collection, uint64_t first_log, turb_error *err) {
   turb_db *db = collection->db;
   struct memtable_slot *slot;
-  turb_status status = new_slot(collection, first_log, &slot, err);
+  turb_status status = collection_new_memtable(collection, first_log, &slot, err);
   if (status != TURB_OK)
     return status;
   mutex_lock(&db->mutex);
@@ -75,7 +54,7 @@ turb_status write_push_memtable(turb_collection *collection, uint64_t first_log,
     version_install(collection, version);
   } else {
     collection->memtables = slot->older;
-    free_slot(db, slot);
+    collection_free_memtable(db, slot);
   }
   mutex_unlock(&db->mutex);
   if (status == TURB_OK)
@@ -123,7 +102,8 @@ static turb_status switch_log(turb_db *db, turb_error *err) {
   if (status != TURB_OK) {
     /* The new log stays, empty: the end that names it may be in the old one. The next open removes it when nothing does. */
     log_writer_close(next);
-    if (status == TURB_UNKNOWN_OUTCOME) background_log_failed(db, err);
+    if (status == TURB_UNKNOWN_OUTCOME)
+      background_log_failed(db, err);
     return status;
   }
   atomic_store(&db->durable_sequence, db->last_sequence);
@@ -197,7 +177,8 @@ turb_status write_sync_log(turb_db *db, turb_error *err) {
     atomic_store(&db->durable_sequence, db->last_sequence);
     return TURB_OK;
   }
-  if (status == TURB_UNKNOWN_OUTCOME) background_log_failed(db, &why);
+  if (status == TURB_UNKNOWN_OUTCOME)
+    background_log_failed(db, &why);
   return status_copy(err, &why);
 }
 

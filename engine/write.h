@@ -43,7 +43,6 @@ TURB_MUST_CHECK turb_status write_seal(turb_collection *collection, turb_error *
 /* Puts a recovered or logged operation into the collection's newest memtable; room was reserved. */
 TURB_MUST_CHECK turb_status write_apply(turb_collection *collection, const struct batch_operation *operation, turb_error *err);
 
-
 /* Under leadership: makes all that was appended durable. */
 TURB_MUST_CHECK turb_status write_sync_log(turb_db *db, turb_error *err);
 

@@ -9,7 +9,9 @@ struct bounded_cursor {
   struct key_bounds bounds;
 };
 
-static int compare_key(const struct slot *slot, turb_bytes key) { return key_compare(slot_key(slot), slot->key_size, key.data, key.size); }
+static int compare_key(const struct slot *slot, turb_bytes key) {
+  return key_compare(slot_key(slot), slot->key_size, key.data, key.size);
+}
 
 /* The first slot of [begin, end) whose key is not below `key`. */
 static const struct slot *first_not_below(const struct slot *begin, const struct slot *end, turb_bytes key) {
@@ -28,14 +30,18 @@ static turb_state show(struct bounded_cursor *self) {
   const struct cursor *child = self->child;
   if (child->state != TURB_READY) {
     c->placed = true;
-    if (child->state == TURB_END || child->state == TURB_FAILED) c->slot = c->window_begin = c->window_end = NULL;
+    if (child->state == TURB_END || child->state == TURB_FAILED)
+      c->slot = c->window_begin = c->window_end = NULL;
     return c->state = child->state;
   }
   cursor_mirror(c, child);
   const struct key_bounds *b = &self->bounds;
-  if (b->upper.size && compare_key(c->window_end - 1, b->upper) >= 0) c->window_end = first_not_below(c->window_begin, c->window_end, b->upper);
-  if (b->lower.size && compare_key(c->window_begin, b->lower) < 0) c->window_begin = first_not_below(c->window_begin, c->window_end, b->lower);
-  if (c->slot >= c->window_end || c->slot < c->window_begin) return c->state = TURB_END;
+  if (b->upper.size && compare_key(c->window_end - 1, b->upper) >= 0)
+    c->window_end = first_not_below(c->window_begin, c->window_end, b->upper);
+  if (b->lower.size && compare_key(c->window_begin, b->lower) < 0)
+    c->window_begin = first_not_below(c->window_begin, c->window_end, b->lower);
+  if (c->slot >= c->window_end || c->slot < c->window_begin)
+    return c->state = TURB_END;
   return TURB_READY;
 }
 
@@ -47,17 +53,24 @@ static turb_state bounded_resume(struct cursor *cursor) {
 
 static turb_state relative(struct bounded_cursor *self, bool backward) {
   struct cursor *c = &self->head;
-  if (c->state == TURB_PENDING || c->state == TURB_YIELD) return bounded_resume(c);
-  if (c->state != TURB_READY) return c->state;
+  if (c->state == TURB_PENDING || c->state == TURB_YIELD)
+    return bounded_resume(c);
+  if (c->state != TURB_READY)
+    return c->state;
   self->child->slot = c->slot;
   (void)(backward ? cursor_retreat(self->child) : cursor_advance(self->child));
   return show(self);
 }
-static turb_state bounded_advance(struct cursor *cursor) { return relative((struct bounded_cursor *)cursor, false); }
-static turb_state bounded_retreat(struct cursor *cursor) { return relative((struct bounded_cursor *)cursor, true); }
+static turb_state bounded_advance(struct cursor *cursor) {
+  return relative((struct bounded_cursor *)cursor, false);
+}
+static turb_state bounded_retreat(struct cursor *cursor) {
+  return relative((struct bounded_cursor *)cursor, true);
+}
 
 static void sync_down(struct bounded_cursor *self) {
-  if (self->head.state == TURB_READY) self->child->slot = self->head.slot;
+  if (self->head.state == TURB_READY)
+    self->child->slot = self->head.slot;
 }
 
 static turb_state bounded_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
@@ -99,7 +112,8 @@ static turb_state bounded_last(struct cursor *cursor) {
 /* Entries of the batch from `from` on that lie beyond the bound of the direction are taken off. */
 static bool clip(const struct bounded_cursor *self, struct cursor_batch *batch, uint32_t from, bool backward) {
   const turb_bytes bound = backward ? self->bounds.lower : self->bounds.upper;
-  if (!bound.size || batch->count == from) return false;
+  if (!bound.size || batch->count == from)
+    return false;
   if (backward ? compare_key(batch->refs[batch->count - 1].slot, bound) >= 0 : compare_key(batch->refs[batch->count - 1].slot, bound) < 0)
     return false;
   uint32_t low = from, high = batch->count;
@@ -117,8 +131,10 @@ static bool clip(const struct bounded_cursor *self, struct cursor_batch *batch, 
 
 static turb_state bounded_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   struct bounded_cursor *self = (struct bounded_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) (void)bounded_resume(cursor);
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    (void)bounded_resume(cursor);
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   sync_down(self);
   const uint32_t from = batch->count;
   (void)cursor_take(self->child, batch, backward);
@@ -156,8 +172,8 @@ static const struct cursor_ops bounded_cursor_ops = {
     .close = bounded_close,
 };
 
-turb_status bounded_cursor_open(struct cursor_context *context, struct cursor *child, const struct key_bounds *bounds, struct cursor **cursor,
-                                turb_error *err) {
+turb_status bounded_cursor_open(struct cursor_context *context, struct cursor *child, const struct key_bounds *bounds,
+                                struct cursor **cursor, turb_error *err) {
   *cursor = NULL;
   struct bounded_cursor *self = mem_alloc_zeroed(context->allocator, sizeof *self);
   if (!self) {

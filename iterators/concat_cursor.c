@@ -21,8 +21,12 @@ struct concat_cursor {
   struct window *old;
 };
 
-static struct cursor *current(const struct concat_cursor *self) { return self->children[self->current]; }
-static struct cursor *other(const struct concat_cursor *self) { return self->children[self->current ^ 1]; }
+static struct cursor *current(const struct concat_cursor *self) {
+  return self->children[self->current];
+}
+static struct cursor *other(const struct concat_cursor *self) {
+  return self->children[self->current ^ 1];
+}
 
 static void release_old(struct concat_cursor *self) {
   window_release(self->old);
@@ -31,7 +35,8 @@ static void release_old(struct concat_cursor *self) {
 
 /* A move begins: the child learns of inline moves on the mirror, and the old entry's window is held. */
 static void leave(struct concat_cursor *self) {
-  if (self->head.state != TURB_READY) return;
+  if (self->head.state != TURB_READY)
+    return;
   current(self)->slot = self->head.slot;
   self->old = window_retain(self->head.window);
 }
@@ -48,11 +53,13 @@ static turb_state at_end(struct concat_cursor *self) {
 
 /* Sends the other child to the next table when the current one is on its last page. */
 static void send_ahead(struct concat_cursor *self) {
-  if (self->ahead || self->table + 1 >= self->run->count) return;
+  if (self->ahead || self->table + 1 >= self->run->count)
+    return;
   const struct cursor *child = current(self);
   const uint64_t entries = table_get_record(child->source->table)->entries;
   const struct slot_page *page = slot_page_of(child->slot);
-  if (!entries || page->base_row + 2u * page->slot_count < table_get_record(child->source->table)->puts) return;
+  if (!entries || page->base_row + 2u * page->slot_count < table_get_record(child->source->table)->puts)
+    return;
   table_cursor_retarget(other(self), &self->run->sources[self->table + 1]);
   (void)cursor_first(other(self));
   self->ahead = true;
@@ -73,11 +80,14 @@ static turb_state settle(struct concat_cursor *self) {
       }
       release_old(self);
       cursor_mirror(&self->head, child);
-      if (!self->backward) send_ahead(self);
+      if (!self->backward)
+        send_ahead(self);
       return TURB_READY;
     }
-    if (state == TURB_FAILED) release_old(self);
-    if (state != TURB_END) return self->head.state = state; /* PENDING, YIELD, FAILED */
+    if (state == TURB_FAILED)
+      release_old(self);
+    if (state != TURB_END)
+      return self->head.state = state; /* PENDING, YIELD, FAILED */
     const uint32_t from = self->crossing ? self->target : self->table;
     if (self->backward ? from == 0 : from + 1 >= self->run->count) {
       self->ahead = false;
@@ -94,7 +104,8 @@ static turb_state settle(struct concat_cursor *self) {
     }
     self->crossing = true;
     self->target = next;
-    if (other(self)->state == TURB_PENDING) (void)cursor_resume(other(self));
+    if (other(self)->state == TURB_PENDING)
+      (void)cursor_resume(other(self));
   }
 }
 
@@ -106,15 +117,21 @@ static turb_state concat_resume(struct cursor *cursor) {
 
 static turb_state relative(struct concat_cursor *self, bool backward) {
   struct cursor *c = &self->head;
-  if (c->state == TURB_PENDING || c->state == TURB_YIELD) return concat_resume(c);
-  if (c->state != TURB_READY) return c->state;
+  if (c->state == TURB_PENDING || c->state == TURB_YIELD)
+    return concat_resume(c);
+  if (c->state != TURB_READY)
+    return c->state;
   leave(self);
   self->backward = backward;
   (void)(backward ? cursor_retreat(current(self)) : cursor_advance(current(self)));
   return settle(self);
 }
-static turb_state concat_advance(struct cursor *cursor) { return relative((struct concat_cursor *)cursor, false); }
-static turb_state concat_retreat(struct cursor *cursor) { return relative((struct concat_cursor *)cursor, true); }
+static turb_state concat_advance(struct cursor *cursor) {
+  return relative((struct concat_cursor *)cursor, false);
+}
+static turb_state concat_retreat(struct cursor *cursor) {
+  return relative((struct concat_cursor *)cursor, true);
+}
 
 uint32_t run_view_find(const struct run_view *run, turb_bytes key) {
   uint32_t low = 0, high = run->count;
@@ -136,7 +153,8 @@ static struct cursor *enter(struct concat_cursor *self, uint32_t table, bool bac
   self->crossing = false;
   self->backward = backward;
   self->head.placed = true;
-  if (self->table != table) table_cursor_retarget(current(self), &self->run->sources[table]);
+  if (self->table != table)
+    table_cursor_retarget(current(self), &self->run->sources[table]);
   self->table = table;
   return current(self);
 }
@@ -145,24 +163,28 @@ static turb_state concat_seek(struct cursor *cursor, turb_bytes key, uint64_t se
   struct concat_cursor *self = (struct concat_cursor *)cursor;
   leave(self);
   const uint32_t table = run_view_find(self->run, key);
-  if (table >= self->run->count) return at_end(self);
+  if (table >= self->run->count)
+    return at_end(self);
   (void)cursor_seek(enter(self, table, false), key, sequence);
   return settle(self);
 }
 
 static turb_state concat_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct concat_cursor *self = (struct concat_cursor *)cursor;
-  if (!self->run->count) return at_end(self);
+  if (!self->run->count)
+    return at_end(self);
   leave(self);
   uint32_t table = run_view_find(self->run, key);
-  if (table >= self->run->count) table = self->run->count - 1;
+  if (table >= self->run->count)
+    table = self->run->count - 1;
   (void)cursor_seek_before(enter(self, table, true), key, sequence);
   return settle(self);
 }
 
 static turb_state concat_first(struct cursor *cursor) {
   struct concat_cursor *self = (struct concat_cursor *)cursor;
-  if (!self->run->count) return at_end(self);
+  if (!self->run->count)
+    return at_end(self);
   leave(self);
   (void)cursor_first(enter(self, 0, false));
   return settle(self);
@@ -170,7 +192,8 @@ static turb_state concat_first(struct cursor *cursor) {
 
 static turb_state concat_last(struct cursor *cursor) {
   struct concat_cursor *self = (struct concat_cursor *)cursor;
-  if (!self->run->count) return at_end(self);
+  if (!self->run->count)
+    return at_end(self);
   leave(self);
   (void)cursor_last(enter(self, self->run->count - 1, true));
   return settle(self);
@@ -178,13 +201,15 @@ static turb_state concat_last(struct cursor *cursor) {
 
 static turb_state concat_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   struct concat_cursor *self = (struct concat_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) (void)concat_resume(cursor);
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    (void)concat_resume(cursor);
   while (cursor->state == TURB_READY && batch->count < batch->capacity) {
     leave(self);
     const uint32_t before = batch->count;
     self->backward = backward;
     (void)cursor_take(current(self), batch, backward);
-    if (settle(self) != TURB_READY || batch->count == before) break;
+    if (settle(self) != TURB_READY || batch->count == before)
+      break;
   }
   return cursor->state;
 }
@@ -197,7 +222,8 @@ static struct window *concat_window_of(const struct cursor *cursor, const struct
 
 static turb_status concat_error(const struct cursor *cursor, turb_error *err) {
   const struct concat_cursor *self = (const struct concat_cursor *)cursor;
-  if (!cursor->placed) return cursor_error_unless_failed(cursor, err);
+  if (!cursor->placed)
+    return cursor_error_unless_failed(cursor, err);
   return cursor_error(self->crossing ? other(self) : current(self), err);
 }
 
@@ -228,7 +254,8 @@ turb_status concat_cursor_open(struct cursor_context *context, const struct run_
                                turb_error *err) {
   *cursor = NULL;
   struct concat_cursor *self = mem_alloc_zeroed(context->allocator, sizeof *self);
-  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
+  if (!self)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   cursor_init(&self->head, &concat_cursor_ops, context);
   self->run = run;
   turb_status status = TURB_OK;

@@ -8,7 +8,8 @@ turb_state cursor_await(struct cursor *cursor) {
   while (state == TURB_PENDING || state == TURB_YIELD) {
     if (state == TURB_PENDING) {
       turb_error ignored = TURB_ERROR_INIT; /* a failed submission fails the loads, and so the cursor that needs them */
-      if (reads_wait(cursor->context->reads, &ignored) != TURB_OK && cursor_resume(cursor) == TURB_PENDING) return TURB_PENDING;
+      if (reads_wait(cursor->context->reads, &ignored) != TURB_OK && cursor_resume(cursor) == TURB_PENDING)
+        return TURB_PENDING;
     }
     state = cursor_resume(cursor);
   }
@@ -16,24 +17,31 @@ turb_state cursor_await(struct cursor *cursor) {
 }
 
 bool cursor_batch_hold(struct cursor_batch *batch, struct window *window) {
-  if (!window) return true;
-  if (batch->held_count && batch->held[batch->held_count - 1] == window) return true;
-  if (batch->held_count == batch->held_capacity) return false;
+  if (!window)
+    return true;
+  if (batch->held_count && batch->held[batch->held_count - 1] == window)
+    return true;
+  if (batch->held_count == batch->held_capacity)
+    return false;
   batch->held[batch->held_count++] = window_retain(window);
   return true;
 }
 
 void cursor_batch_release(struct cursor_batch *batch) {
-  for (uint32_t i = 0; i < batch->held_count; i++) window_release(batch->held[i]);
+  for (uint32_t i = 0; i < batch->held_count; i++)
+    window_release(batch->held[i]);
   batch->held_count = 0;
   batch->count = 0;
 }
 
 void key_bounds_prefix(struct key_bounds *bounds, turb_bytes prefix, uint8_t *scratch) {
-  if (!prefix.size) return;
-  if (!bounds->lower.size || key_compare(bounds->lower.data, bounds->lower.size, prefix.data, prefix.size) < 0) bounds->lower = prefix;
+  if (!prefix.size)
+    return;
+  if (!bounds->lower.size || key_compare(bounds->lower.data, bounds->lower.size, prefix.data, prefix.size) < 0)
+    bounds->lower = prefix;
   size_t size = 0;
-  if (!key_successor(prefix.data, prefix.size, scratch, &size)) return; /* all 0xff: no key is above all that begin so */
+  if (!key_successor(prefix.data, prefix.size, scratch, &size))
+    return; /* all 0xff: no key is above all that begin so */
   if (!bounds->upper.size || key_compare(bounds->upper.data, bounds->upper.size, scratch, size) > 0)
     bounds->upper = (turb_bytes){scratch, size};
 }

@@ -69,11 +69,13 @@ struct window {
   void *owner;
 };
 static inline struct window *window_retain(struct window *window) {
-  if (window) window->references++;
+  if (window)
+    window->references++;
   return window;
 }
 static inline void window_release(struct window *window) {
-  if (window && --window->references == 0) window->release(window);
+  if (window && --window->references == 0)
+    window->release(window);
 }
 static inline bool window_covers(const struct window *window, const struct slot *slot) {
   return window && (uintptr_t)slot - (uintptr_t)window->pin.data < window->pin.size;
@@ -93,6 +95,7 @@ struct cursor_context {
   const turb_allocator *allocator;
   struct budget *budget;
   bool fill_cache;
+  bool eager;                  /* streaming cursors submit their reads at once: for callers that may make system calls */
   uint32_t stream_piece_bytes; /* of streaming cursors; 0: the lanes' defaults */
 };
 
@@ -145,8 +148,12 @@ static inline turb_state cursor_seek(struct cursor *cursor, turb_bytes key, uint
 static inline turb_state cursor_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   return cursor->ops->seek_before(cursor, key, sequence);
 }
-static inline turb_state cursor_first(struct cursor *cursor) { return cursor->ops->first(cursor); }
-static inline turb_state cursor_last(struct cursor *cursor) { return cursor->ops->last(cursor); }
+static inline turb_state cursor_first(struct cursor *cursor) {
+  return cursor->ops->first(cursor);
+}
+static inline turb_state cursor_last(struct cursor *cursor) {
+  return cursor->ops->last(cursor);
+}
 static inline turb_state cursor_resume(struct cursor *cursor) {
   return cursor->state == TURB_PENDING || cursor->state == TURB_YIELD ? cursor->ops->resume(cursor) : cursor->state;
 }
@@ -160,10 +167,13 @@ static inline struct window *cursor_window_of(const struct cursor *cursor, const
   return cursor->ops->window_of(cursor, slot);
 }
 /* Why the cursor is FAILED. */
-static inline turb_status cursor_error(const struct cursor *cursor, turb_error *err) { return cursor->ops->error(cursor, err); }
+static inline turb_status cursor_error(const struct cursor *cursor, turb_error *err) {
+  return cursor->ops->error(cursor, err);
+}
 /* Frees the cursor and its children; never waits. Batches taken from it are released before. NULL ok. */
 static inline void cursor_close(struct cursor *cursor) {
-  if (cursor) cursor->ops->close(cursor);
+  if (cursor)
+    cursor->ops->close(cursor);
 }
 /* Runs the tree's reads until the cursor is READY, END or FAILED. */
 turb_state cursor_await(struct cursor *cursor);
@@ -182,14 +192,14 @@ TURB_MUST_CHECK turb_status memtable_cursor_open(struct cursor_context *context,
 TURB_MUST_CHECK turb_status concat_cursor_open(struct cursor_context *context, const struct run_view *run, bool streaming,
                                                struct cursor **cursor, turb_error *err);
 /* Over one table. */
-TURB_MUST_CHECK turb_status table_cursor_open(struct cursor_context *context, const struct source *source, bool streaming, struct cursor **cursor,
-                                              turb_error *err);
+TURB_MUST_CHECK turb_status table_cursor_open(struct cursor_context *context, const struct source *source, bool streaming,
+                                              struct cursor **cursor, turb_error *err);
 /* Another table for the same cursor, which is FRESH then; windows held from the old one stay good. */
 void table_cursor_retarget(struct cursor *cursor, const struct source *source);
 
 /* Merges `count` children (1 to 65,535). With 1 it is that child. Equal (key, sequence) pairs come in the order of children. */
-TURB_MUST_CHECK turb_status merge_cursor_open(struct cursor_context *context, struct cursor **children, uint32_t count, struct cursor **cursor,
-                                              turb_error *err);
+TURB_MUST_CHECK turb_status merge_cursor_open(struct cursor_context *context, struct cursor **children, uint32_t count,
+                                              struct cursor **cursor, turb_error *err);
 
 struct key_bounds { /* lower inclusive, upper exclusive; size 0: open */
   turb_bytes lower, upper;
@@ -201,9 +211,9 @@ TURB_MUST_CHECK turb_status bounded_cursor_open(struct cursor_context *context, 
                                                 struct cursor **cursor, turb_error *err);
 
 struct visible_options {
-  uint64_t snapshot;                       /* sequence */
+  uint64_t snapshot;                         /* sequence */
   const struct range_deletes *range_deletes; /* of all sources, or NULL; borrowed for the cursor's life */
-  uint32_t work_budget;                    /* entries looked at in a move before YIELD; 0: no bound */
+  uint32_t work_budget;                      /* entries looked at in a move before YIELD; 0: no bound */
 };
 /* The newest version of each key at the snapshot, puts only, range deletes applied. */
 TURB_MUST_CHECK turb_status visible_cursor_open(struct cursor_context *context, struct cursor *child, const struct visible_options *options,

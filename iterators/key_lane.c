@@ -15,7 +15,8 @@ struct key_lane {
 };
 
 static void free_if_unused(struct key_lane *self) {
-  if (!self->closed || self->held) return;
+  if (!self->closed || self->held)
+    return;
   lane_close(self->lane);
   mem_free(self->context->allocator, self, sizeof *self);
 }
@@ -27,10 +28,12 @@ static void piece_unused(struct window *window) {
   free_if_unused(self);
 }
 
-turb_status key_lane_open(struct cursor_context *context, struct table *table, uint32_t first_unit, struct key_lane **lane, turb_error *err) {
+turb_status key_lane_open(struct cursor_context *context, struct table *table, uint32_t first_unit, struct key_lane **lane,
+                          turb_error *err) {
   *lane = NULL;
   struct key_lane *self = mem_alloc_zeroed(context->allocator, sizeof *self);
-  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a streaming cursor");
+  if (!self)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a streaming cursor");
   self->context = context;
   const struct lane_options options = {
       .kind = EXTENT_KEYS,
@@ -39,6 +42,7 @@ turb_status key_lane_open(struct cursor_context *context, struct table *table, u
       .piece_bytes = context->stream_piece_bytes / 4,
       .depth = KEY_LANE_DEPTH,
       .use = BUDGET_CURSOR,
+      .eager = context->eager,
   };
   const turb_status status = lane_open(table, context->reads, &options, &self->lane, err);
   if (status != TURB_OK) {
@@ -50,7 +54,8 @@ turb_status key_lane_open(struct cursor_context *context, struct table *table, u
 }
 
 void key_lane_close(struct key_lane *lane) {
-  if (!lane) return;
+  if (!lane)
+    return;
   lane->closed = true;
   if (lane->current)
     window_release(lane->current); /* may be the last */
@@ -60,15 +65,20 @@ void key_lane_close(struct key_lane *lane) {
 
 /* Takes the next piece from the lane; the current one stays until it is there. */
 static turb_state next_piece(struct key_lane *self) {
-  if (self->held == lane_depth(self->lane)) return TURB_YIELD;
+  if (self->held == lane_depth(self->lane))
+    return TURB_YIELD;
   struct piece piece;
   bool at_end = false;
   const enum load_state state = lane_piece(self->lane, &piece, &at_end);
-  if (state == LOAD_FAILED) return TURB_FAILED;
-  if (at_end) return TURB_END;
-  if (state == LOAD_WAITING) return TURB_PENDING;
+  if (state == LOAD_FAILED)
+    return TURB_FAILED;
+  if (at_end)
+    return TURB_END;
+  if (state == LOAD_WAITING)
+    return TURB_PENDING;
   struct window *window = self->pieces;
-  while (window->references) window++;
+  while (window->references)
+    window++;
   *window = (struct window){.references = 1, .release = piece_unused, .pin = {.data = piece.data, .size = piece.size}, .owner = self};
   self->held++;
   window_release(self->current);
@@ -80,7 +90,8 @@ static turb_state next_piece(struct key_lane *self) {
 turb_state key_lane_next(struct key_lane *self, const struct slot_page **page, struct window **window) {
   if (!self->current || self->at == self->current->pin.size) {
     const turb_state state = next_piece(self);
-    if (state != TURB_READY) return state;
+    if (state != TURB_READY)
+      return state;
   }
   *page = (const struct slot_page *)((const uint8_t *)self->current->pin.data + self->at);
   self->at += (*page)->units * SLOT_PAGE_BYTES;
@@ -88,4 +99,6 @@ turb_state key_lane_next(struct key_lane *self, const struct slot_page **page, s
   return TURB_READY;
 }
 
-turb_status key_lane_error(const struct key_lane *lane, turb_error *err) { return lane_error(lane->lane, err); }
+turb_status key_lane_error(const struct key_lane *lane, turb_error *err) {
+  return lane_error(lane->lane, err);
+}

@@ -12,7 +12,8 @@ static turb_state place(struct memtable_cursor *self, const struct memtable_node
   struct cursor *c = &self->head;
   self->node = node;
   c->placed = true;
-  if (!node) return c->state = TURB_END;
+  if (!node)
+    return c->state = TURB_END;
   c->slot = memtable_node_slot(node);
   c->window_begin = c->slot;
   c->window_end = c->slot + 1;
@@ -21,12 +22,14 @@ static turb_state place(struct memtable_cursor *self, const struct memtable_node
 
 static turb_state memtable_advance(struct cursor *cursor) {
   struct memtable_cursor *self = (struct memtable_cursor *)cursor;
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   return place(self, memtable_next(self->node));
 }
 static turb_state memtable_retreat(struct cursor *cursor) {
   struct memtable_cursor *self = (struct memtable_cursor *)cursor;
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   return place(self, memtable_previous(self->memtable, self->node));
 }
 static turb_state memtable_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
@@ -45,11 +48,14 @@ static turb_state memtable_last_entry(struct cursor *cursor) {
   struct memtable_cursor *self = (struct memtable_cursor *)cursor;
   return place(self, memtable_last(self->memtable));
 }
-static turb_state memtable_resume(struct cursor *cursor) { return cursor->state; }
+static turb_state memtable_resume(struct cursor *cursor) {
+  return cursor->state;
+}
 
 static turb_state memtable_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   struct memtable_cursor *self = (struct memtable_cursor *)cursor;
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   const struct memtable_node *node = self->node;
   while (node && batch->count < batch->capacity) {
     batch->refs[batch->count++] = (struct cursor_ref){memtable_node_slot(node), cursor->source};
@@ -66,7 +72,9 @@ static struct window *memtable_window_of(const struct cursor *cursor, const stru
 static turb_status memtable_error(const struct cursor *cursor, turb_error *err) {
   return cursor_error_unless_failed(cursor, err);
 }
-static void memtable_close(struct cursor *cursor) { mem_free(cursor->context->allocator, cursor, sizeof(struct memtable_cursor)); }
+static void memtable_close(struct cursor *cursor) {
+  mem_free(cursor->context->allocator, cursor, sizeof(struct memtable_cursor));
+}
 
 static const struct cursor_ops memtable_cursor_ops = {
     .name = "memtable",
@@ -86,7 +94,8 @@ static const struct cursor_ops memtable_cursor_ops = {
 turb_status memtable_cursor_open(struct cursor_context *context, const struct source *source, struct cursor **cursor, turb_error *err) {
   *cursor = NULL;
   struct memtable_cursor *self = mem_alloc_zeroed(context->allocator, sizeof *self);
-  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
+  if (!self)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   cursor_init(&self->head, &memtable_cursor_ops, context);
   self->head.source = source;
   self->memtable = source->memtable;

@@ -71,9 +71,11 @@ static void set_lane(struct merge_cursor *self, uint32_t i) {
   }
   const uint32_t extra = page->shared_prefix_size - self->shared_size;
   lane->shift = extra * 8;
-  if (!extra) return;
+  if (!extra)
+    return;
   lane->fixed = key_bytes_at(slot, self->shared_size);
-  if (extra < 8) lane->fixed &= ~(UINT64_MAX >> (extra * 8));
+  if (extra < 8)
+    lane->fixed &= ~(UINT64_MAX >> (extra * 8));
 }
 
 static size_t shared_with(const struct merge_cursor *self, const struct slot *slot) {
@@ -87,7 +89,8 @@ static void set_prefix(struct merge_cursor *self, uint32_t i) {
 
 static void set_all_prefixes(struct merge_cursor *self) {
   for (uint32_t i = 0; i < self->count; i++) {
-    if (self->children[i]->state == TURB_READY) set_lane(self, i);
+    if (self->children[i]->state == TURB_READY)
+      set_lane(self, i);
     set_prefix(self, i);
   }
 }
@@ -98,7 +101,8 @@ static void find_shared(struct merge_cursor *self) {
   self->shared_size = 0;
   for (uint32_t i = 0; i < self->count; i++) {
     const struct cursor *child = self->children[i];
-    if (child->state != TURB_READY) continue;
+    if (child->state != TURB_READY)
+      continue;
     if (first) {
       const struct slot *slot = child->window_begin;
       self->shared_size = slot->key_size < SHARED_MAX ? slot->key_size : SHARED_MAX;
@@ -107,7 +111,8 @@ static void find_shared(struct merge_cursor *self) {
     }
     self->shared_size = (uint32_t)shared_with(self, child->window_begin);
     self->shared_size = (uint32_t)shared_with(self, child->window_end - 1);
-    if (!self->shared_size) break;
+    if (!self->shared_size)
+      break;
   }
   self->growth_countdown = self->count * 4;
 }
@@ -117,9 +122,11 @@ static void find_shared(struct merge_cursor *self) {
 /* Whether a comes before b where their prefixes are equal. */
 static __attribute__((noinline)) bool before_by_key(const struct merge_cursor *self, uint32_t a, uint32_t b) {
   const struct cursor *x = self->children[a], *y = self->children[b];
-  if (x->state != TURB_READY || y->state != TURB_READY) return x->state == TURB_READY || (y->state != TURB_READY && a < b);
+  if (x->state != TURB_READY || y->state != TURB_READY)
+    return x->state == TURB_READY || (y->state != TURB_READY && a < b);
   const int c = slot_compare(x->slot, y->slot);
-  if (c) return self->backward ? c > 0 : c < 0;
+  if (c)
+    return self->backward ? c > 0 : c < 0;
   return self->backward ? a > b : a < b;
 }
 
@@ -135,7 +142,8 @@ static inline void replay(struct merge_cursor *self, uint32_t i) {
     const uint32_t loser = self->tree[node];
     const uint64_t x = self->prefix[loser], y = self->prefix[winner];
     bool swap = x < y;
-    if (__builtin_expect(x == y, 0)) swap = before_by_key(self, loser, winner);
+    if (__builtin_expect(x == y, 0))
+      swap = before_by_key(self, loser, winner);
     self->tree[node] = swap ? winner : loser;
     winner = swap ? loser : winner;
   }
@@ -144,7 +152,8 @@ static inline void replay(struct merge_cursor *self, uint32_t i) {
 
 /* Plays all matches below `node`; returns the winner. */
 static uint32_t build_node(struct merge_cursor *self, uint32_t node) {
-  if (node >= self->count) return node - self->count;
+  if (node >= self->count)
+    return node - self->count;
   const uint32_t left = build_node(self, 2 * node), right = build_node(self, 2 * node + 1);
   const bool left_first = before(self, left, right);
   self->tree[node] = left_first ? right : left;
@@ -163,7 +172,8 @@ static void entered_window(struct merge_cursor *self, uint32_t i) {
   size_t shared = shared_with(self, child->window_begin);
   if (child->window_end - child->window_begin > 1) {
     const size_t last = shared_with(self, child->window_end - 1);
-    if (last < shared) shared = last;
+    if (last < shared)
+      shared = last;
   }
   if (shared < self->shared_size || --self->growth_countdown == 0) {
     build(self);
@@ -217,9 +227,11 @@ static turb_state settle_all(struct merge_cursor *self) {
       self->mover = i;
       return stopped(self, TURB_FAILED);
     }
-    if (state == TURB_PENDING || (state == TURB_YIELD && worst == TURB_READY)) worst = state;
+    if (state == TURB_PENDING || (state == TURB_YIELD && worst == TURB_READY))
+      worst = state;
   }
-  if (worst != TURB_READY) return stopped(self, worst);
+  if (worst != TURB_READY)
+    return stopped(self, worst);
   build(self);
   return show_winner(self);
 }
@@ -248,13 +260,15 @@ static turb_state merge_resume(struct cursor *cursor) {
     (void)cursor_resume(self->children[self->mover]);
     return settle_one(self);
   }
-  for (uint32_t i = 0; i < self->count; i++) (void)cursor_resume(self->children[i]);
+  for (uint32_t i = 0; i < self->count; i++)
+    (void)cursor_resume(self->children[i]);
   return settle_all(self);
 }
 
 static void begin_all(struct merge_cursor *self, bool backward) {
   struct cursor *c = &self->head;
-  if (c->slot && !self->old) self->old = window_retain(c->window); /* also of a move that is dropped while PENDING */
+  if (c->slot && !self->old)
+    self->old = window_retain(c->window); /* also of a move that is dropped while PENDING */
   self->waiting = WAITING_ALL;
   self->backward = backward;
   c->placed = true;
@@ -275,9 +289,12 @@ static turb_state turn(struct merge_cursor *self, bool backward) {
 
 static turb_state relative(struct merge_cursor *self, bool backward) {
   struct cursor *c = &self->head;
-  if (c->state == TURB_PENDING || c->state == TURB_YIELD) return merge_resume(c);
-  if (c->state != TURB_READY) return c->state;
-  if (backward != self->backward) return turn(self, backward);
+  if (c->state == TURB_PENDING || c->state == TURB_YIELD)
+    return merge_resume(c);
+  if (c->state != TURB_READY)
+    return c->state;
+  if (backward != self->backward)
+    return turn(self, backward);
   const uint32_t i = self->tree[0];
   struct cursor *child = self->children[i];
   if (backward ? child->slot > child->window_begin : child->slot + 1 < child->window_end) {
@@ -290,51 +307,63 @@ static turb_state relative(struct merge_cursor *self, bool backward) {
   (void)(backward ? cursor_retreat(child) : cursor_advance(child));
   return settle_one(self);
 }
-static turb_state merge_advance(struct cursor *cursor) { return relative((struct merge_cursor *)cursor, false); }
-static turb_state merge_retreat(struct cursor *cursor) { return relative((struct merge_cursor *)cursor, true); }
+static turb_state merge_advance(struct cursor *cursor) {
+  return relative((struct merge_cursor *)cursor, false);
+}
+static turb_state merge_retreat(struct cursor *cursor) {
+  return relative((struct merge_cursor *)cursor, true);
+}
 
 static turb_state merge_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, false);
-  for (uint32_t i = 0; i < self->count; i++) (void)cursor_seek(self->children[i], key, sequence);
+  for (uint32_t i = 0; i < self->count; i++)
+    (void)cursor_seek(self->children[i], key, sequence);
   return settle_all(self);
 }
 static turb_state merge_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, true);
-  for (uint32_t i = 0; i < self->count; i++) (void)cursor_seek_before(self->children[i], key, sequence);
+  for (uint32_t i = 0; i < self->count; i++)
+    (void)cursor_seek_before(self->children[i], key, sequence);
   return settle_all(self);
 }
 static turb_state merge_first(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, false);
-  for (uint32_t i = 0; i < self->count; i++) (void)cursor_first(self->children[i]);
+  for (uint32_t i = 0; i < self->count; i++)
+    (void)cursor_first(self->children[i]);
   return settle_all(self);
 }
 static turb_state merge_last(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, true);
-  for (uint32_t i = 0; i < self->count; i++) (void)cursor_last(self->children[i]);
+  for (uint32_t i = 0; i < self->count; i++)
+    (void)cursor_last(self->children[i]);
   return settle_all(self);
 }
 
 /* The inner loop of every merge: takes the winner's entry, steps it within its window, plays its matches. */
 static turb_state merge_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) (void)merge_resume(cursor);
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    (void)merge_resume(cursor);
   if (cursor->state == TURB_READY && backward != self->backward) { /* only after a seek in the other direction */
     batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
-    if (!cursor_batch_hold(batch, cursor->window)) return cursor->state;
+    if (!cursor_batch_hold(batch, cursor->window))
+      return cursor->state;
     (void)turn(self, backward);
   }
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   const ptrdiff_t step = backward ? -1 : 1;
   uint32_t count = batch->count;
   while (count < batch->capacity) {
     const uint32_t i = self->tree[0];
     struct cursor *child = self->children[i];
     const struct slot *slot = child->slot;
-    if (child->state != TURB_READY) break; /* all ended */
+    if (child->state != TURB_READY)
+      break; /* all ended */
     if (__builtin_expect(backward ? slot > child->window_begin : slot + 1 < child->window_end, 1)) {
       batch->refs[count++] = (struct cursor_ref){slot, child->source};
       child->slot = slot + step;
@@ -342,7 +371,8 @@ static turb_state merge_batch(struct cursor *cursor, struct cursor_batch *batch,
       replay(self, i);
       continue;
     }
-    if (!cursor_batch_hold(batch, child->window)) break;
+    if (!cursor_batch_hold(batch, child->window))
+      break;
     batch->refs[count++] = (struct cursor_ref){slot, child->source};
     self->mover = i;
     (void)(backward ? cursor_retreat(child) : cursor_advance(child));
@@ -357,29 +387,32 @@ static turb_state merge_batch(struct cursor *cursor, struct cursor_batch *batch,
 
 static struct window *merge_window_of(const struct cursor *cursor, const struct slot *slot) {
   const struct merge_cursor *self = (const struct merge_cursor *)cursor;
-  if (window_covers(self->old, slot)) return self->old;
+  if (window_covers(self->old, slot))
+    return self->old;
   for (uint32_t i = 0; i < self->count; i++) {
     struct window *window = cursor_window_of(self->children[i], slot);
-    if (window) return window;
+    if (window)
+      return window;
   }
   return NULL;
 }
 
 static turb_status merge_error(const struct cursor *cursor, turb_error *err) {
   const struct merge_cursor *self = (const struct merge_cursor *)cursor;
-  if (!cursor->placed) return cursor_error_unless_failed(cursor, err);
+  if (!cursor->placed)
+    return cursor_error_unless_failed(cursor, err);
   return cursor->state == TURB_FAILED ? cursor_error(self->children[self->mover], err) : TURB_OK;
 }
 
 static size_t merge_size(uint32_t count) {
-  return sizeof(struct merge_cursor) +
-         count * (sizeof(struct cursor *) + sizeof(uint64_t) + sizeof(struct lane_prefix) + sizeof(uint32_t));
+  return sizeof(struct merge_cursor) + count * (sizeof(struct cursor *) + sizeof(uint64_t) + sizeof(struct lane_prefix) + sizeof(uint32_t));
 }
 
 static void merge_close(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   release_old(self);
-  for (uint32_t i = 0; i < self->count; i++) cursor_close(self->children[i]);
+  for (uint32_t i = 0; i < self->count; i++)
+    cursor_close(self->children[i]);
   mem_free(cursor->context->allocator, self, merge_size(self->count));
 }
 
@@ -407,7 +440,8 @@ turb_status merge_cursor_open(struct cursor_context *context, struct cursor **ch
   }
   struct merge_cursor *self = mem_alloc_zeroed(context->allocator, merge_size(count));
   if (!self) {
-    for (uint32_t i = 0; i < count; i++) cursor_close(children[i]);
+    for (uint32_t i = 0; i < count; i++)
+      cursor_close(children[i]);
     return status_set(err, TURB_NO_MEMORY, "no memory for a merge of %u cursors", count);
   }
   cursor_init(&self->head, &merge_cursor_ops, context);

@@ -6,9 +6,9 @@
 #include "base/hash.h"
 #include "sstable/stream.h"
 
-#define LOADS 16u
-#define HOLDS 96u
-#define AHEAD_FRAMES 8u
+#define LOADS         16u
+#define HOLDS         96u
+#define AHEAD_FRAMES  8u
 #define SET_BYTES_MAX (4u << 20) /* a set pins no more than that, but for its first entry */
 
 /* A lane of rows, alive while its run stands on it or a set holds one of its pieces. */
@@ -30,9 +30,9 @@ struct run_rows { /* where a run stands */
   struct held frame;
   uint64_t first_row, end_row;
   uint32_t rows_per_block, block_bytes, stride;
-  bool linear; /* row n of the frame is at n * stride */
-  uint32_t depth; /* frames to read ahead */
-  struct row_lane *lane; /* streaming: of `source` */
+  bool linear;                /* row n of the frame is at n * stride */
+  uint32_t depth;             /* frames to read ahead */
+  struct row_lane *lane;      /* streaming: of `source` */
   const struct source *paged; /* streaming, but the budget was too short for a lane of this source */
 };
 
@@ -58,8 +58,8 @@ struct parts {
   struct pending pending[LOADS];
   struct held held[2][HOLDS];
   uint32_t held_count[2];
-  uint32_t set;      /* which hold list the set being resolved has */
-  uint32_t at;       /* entries of it resolved so far */
+  uint32_t set; /* which hold list the set being resolved has */
+  uint32_t at;  /* entries of it resolved so far */
   uint64_t set_bytes;
   bool resolving;
   turb_error error;
@@ -68,7 +68,8 @@ struct parts {
 /* ---- holding ---- */
 
 static void lane_drop(struct row_lane *lane) {
-  if (!lane || --lane->references) return;
+  if (!lane || --lane->references)
+    return;
   lane_close(lane->lane);
   mem_free(lane->allocator, lane, sizeof *lane);
 }
@@ -85,15 +86,19 @@ static void held_release(struct held *held) {
 }
 
 static void release_set(struct parts *self, uint32_t set) {
-  for (uint32_t i = 0; i < self->held_count[set]; i++) held_release(&self->held[set][i]);
+  for (uint32_t i = 0; i < self->held_count[set]; i++)
+    held_release(&self->held[set][i]);
   self->held_count[set] = 0;
 }
 
-static bool has_room(const struct parts *self) { return self->held_count[self->set] < HOLDS; }
+static bool has_room(const struct parts *self) {
+  return self->held_count[self->set] < HOLDS;
+}
 
 /* Takes over what the caller held. */
 static void hold(struct parts *self, struct held *held) {
-  if (!held->pin.data) return;
+  if (!held->pin.data)
+    return;
   assert(has_room(self));
   self->set_bytes += held->pin.size;
   self->held[self->set][self->held_count[self->set]++] = *held;
@@ -106,7 +111,8 @@ static struct pending *find_pending(struct parts *self, const struct source *sou
                                     const struct slot *slot) {
   for (uint32_t i = 0; i < LOADS; i++) {
     struct pending *p = &self->pending[i];
-    if (p->source == source && p->kind == kind && p->ordinal == ordinal && p->slot == slot) return p;
+    if (p->source == source && p->kind == kind && p->ordinal == ordinal && p->slot == slot)
+      return p;
   }
   return NULL;
 }
@@ -120,8 +126,10 @@ static void pending_forget(struct pending *p) {
 /* An idle load; with `steal`, one that only reads ahead gives way. */
 static struct pending *take_pending(struct parts *self, bool steal) {
   for (uint32_t i = 0; i < LOADS; i++)
-    if (!self->pending[i].source) return &self->pending[i];
-  if (!steal) return NULL;
+    if (!self->pending[i].source)
+      return &self->pending[i];
+  if (!steal)
+    return NULL;
   pending_forget(&self->pending[0]);
   return &self->pending[0];
 }
@@ -131,14 +139,19 @@ static bool is_resident(const struct source *source, enum unit_kind kind, uint32
   return atomic_load_explicit(&directory->frames[table_unit(source->table, kind, ordinal)], memory_order_relaxed) != 0;
 }
 
-static unsigned load_flags_of(const struct parts *self) { return self->context->fill_cache && !self->options.streaming ? LOAD_FILL_CACHE : 0; }
+static unsigned load_flags_of(const struct parts *self) {
+  return self->context->fill_cache && !self->options.streaming ? LOAD_FILL_CACHE : 0;
+}
 
 /* Starts to read a unit unless it is resident or on its way. */
 static void read_ahead(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal) {
-  if (ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, NULL)) return;
-  if (is_resident(source, kind, ordinal)) return;
+  if (ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, NULL))
+    return;
+  if (is_resident(source, kind, ordinal))
+    return;
   struct pending *p = take_pending(self, false);
-  if (!p) return;
+  if (!p)
+    return;
   p->source = source;
   p->kind = kind;
   p->ordinal = ordinal;
@@ -160,7 +173,8 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
     (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
   }
   const enum load_state state = load_state(p->load);
-  if (state == LOAD_WAITING) return TURB_PENDING;
+  if (state == LOAD_WAITING)
+    return TURB_PENDING;
   turb_state result = TURB_READY;
   if (state == LOAD_READY) {
     const void *data;
@@ -180,7 +194,8 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
 static const void *row_in_frame(const struct run_rows *run, uint64_t row) {
   const uint32_t n = (uint32_t)(row - run->first_row);
   const uint8_t *data = run->frame.pin.data;
-  if (run->linear) return data + (size_t)n * run->stride;
+  if (run->linear)
+    return data + (size_t)n * run->stride;
   return data + (size_t)(n / run->rows_per_block) * run->block_bytes + (size_t)(n % run->rows_per_block) * run->stride;
 }
 
@@ -189,7 +204,8 @@ static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, c
   struct run_rows *run = &self->rows[source->run];
   const uint64_t number = slot_row(ref->slot);
   if (run->source != source || number < run->first_row || number >= run->end_row) {
-    if (!has_room(self)) return TURB_YIELD;
+    if (!has_room(self))
+      return TURB_YIELD;
     uint32_t frame, offset;
     table_locate_row(source->table, number, &frame, &offset);
     struct held arrived = {0};
@@ -197,14 +213,16 @@ static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, c
     if (state != TURB_READY) {
       if (state == TURB_PENDING && run->source == source) {
         run->depth = run->depth ? (run->depth * 2 < AHEAD_FRAMES ? run->depth * 2 : AHEAD_FRAMES) : 1;
-        for (uint32_t i = 1; i <= run->depth; i++) read_ahead(self, source, UNIT_ROWS, frame + i);
+        for (uint32_t i = 1; i <= run->depth; i++)
+          read_ahead(self, source, UNIT_ROWS, frame + i);
       }
       return state;
     }
     hold(self, &run->frame);
     const struct table_shape *shape = table_get_shape(source->table);
     uint32_t count;
-    if (run->source != source) run->depth = 0;
+    if (run->source != source)
+      run->depth = 0;
     run->source = source;
     run->frame = arrived;
     table_frame_rows(source->table, frame, &run->first_row, &count);
@@ -235,6 +253,7 @@ static turb_state open_lane(struct parts *self, struct run_rows *run, const stru
       .piece_bytes = self->context->stream_piece_bytes,
       .depth = 4,
       .use = BUDGET_CURSOR,
+      .eager = self->context->eager,
   };
   if (lane_open(source->table, self->context->reads, &options, &lane->lane, &self->error) != TURB_OK) {
     mem_free(self->context->allocator, lane, sizeof *lane);
@@ -256,22 +275,26 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
   struct run_rows *run = &self->rows[source->run];
   const uint64_t number = slot_row(ref->slot);
   status_clear(&self->error);
-  if (run->paged == source) return cached_row(self, ref, row);
+  if (run->paged == source)
+    return cached_row(self, ref, row);
   if (!run->lane || run->source != source || number < run->first_row) {
-    if (!has_room(self)) return TURB_YIELD;
+    if (!has_room(self))
+      return TURB_YIELD;
     hold(self, &run->frame);
     lane_drop(run->lane);
     run->lane = NULL;
     run->source = NULL;
     if (open_lane(self, run, source, number) != TURB_READY) {
-      if (self->error.status != TURB_BUDGET) return TURB_FAILED;
+      if (self->error.status != TURB_BUDGET)
+        return TURB_FAILED;
       status_clear(&self->error);
       run->paged = source;
       return cached_row(self, ref, row);
     }
   }
   while (number >= run->end_row) {
-    if (!has_room(self) || run->lane->handed_out == lane_depth(run->lane->lane)) return TURB_YIELD;
+    if (!has_room(self) || run->lane->handed_out == lane_depth(run->lane->lane))
+      return TURB_YIELD;
     struct piece piece;
     bool at_end = false;
     const enum load_state state = lane_piece(run->lane->lane, &piece, &at_end);
@@ -284,7 +307,8 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
                             "a slot names row %llu, beyond the table's rows", (unsigned long long)number);
       return TURB_FAILED;
     }
-    if (state == LOAD_WAITING) return TURB_PENDING;
+    if (state == LOAD_WAITING)
+      return TURB_PENDING;
     hold(self, &run->frame);
     run->lane->references++;
     run->lane->handed_out++;
@@ -294,8 +318,8 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
   }
   *row = row_in_frame(run, number);
   if (hash64(*row, self->options.row_bytes, 0) != ref->slot->row_hash) {
-    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), UINT64_MAX, "row %llu does not match its hash",
-                          (unsigned long long)number);
+    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), UINT64_MAX,
+                          "row %llu does not match its hash", (unsigned long long)number);
     return TURB_FAILED;
   }
   return TURB_READY;
@@ -305,7 +329,8 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
 
 /* One that does not lie within one chunk comes by itself. */
 static turb_state single_attribute(struct parts *self, const struct cursor_ref *ref, const void **attributes) {
-  if (!has_room(self)) return TURB_YIELD;
+  if (!has_room(self))
+    return TURB_YIELD;
   struct pending *p = find_pending(self, ref->source, UNIT_ATTRIBUTES, UINT32_MAX, ref->slot);
   if (!p) {
     p = take_pending(self, true);
@@ -317,7 +342,8 @@ static turb_state single_attribute(struct parts *self, const struct cursor_ref *
                          ref->slot->attribute_hash, load_flags_of(self));
   }
   const enum load_state state = load_state(p->load);
-  if (state == LOAD_WAITING) return TURB_PENDING;
+  if (state == LOAD_WAITING)
+    return TURB_PENDING;
   turb_state result = TURB_READY;
   if (state == LOAD_READY) {
     struct held held = {.table = ref->source->table};
@@ -339,12 +365,15 @@ static turb_state table_attributes(struct parts *self, const struct cursor_ref *
   const uint32_t size = slot_attribute_size(ref->slot);
   if (run->source != source || offset < run->first || offset + size > run->end) {
     uint32_t chunk, within, chunk_bytes;
-    if (!table_locate_attribute(source->table, offset, size, &chunk, &within, &chunk_bytes)) return single_attribute(self, ref, attributes);
-    if (!has_room(self)) return TURB_YIELD;
+    if (!table_locate_attribute(source->table, offset, size, &chunk, &within, &chunk_bytes))
+      return single_attribute(self, ref, attributes);
+    if (!has_room(self))
+      return TURB_YIELD;
     struct held arrived = {0};
     const turb_state state = need_unit(self, source, UNIT_ATTRIBUTES, chunk, &arrived);
     if (state != TURB_READY) {
-      if (state == TURB_PENDING && run->source == source) read_ahead(self, source, UNIT_ATTRIBUTES, chunk + 1);
+      if (state == TURB_PENDING && run->source == source)
+        read_ahead(self, source, UNIT_ATTRIBUTES, chunk + 1);
       return state;
     }
     hold(self, &run->chunk);
@@ -365,20 +394,26 @@ static turb_state resolve_one(struct parts *self, const struct cursor_ref *ref, 
   const bool attributes = self->options.which & TURB_ATTRIBUTES && size;
   *out = (struct entry_parts){.attribute_size = attributes ? size : 0};
   if (ref->source->memtable) {
-    if (rows) out->vector = memtable_row(ref->source->memtable, slot_row(ref->slot));
-    if (attributes) out->attributes = memtable_attributes(ref->source->memtable, ref->slot);
+    if (rows)
+      out->vector = memtable_row(ref->source->memtable, slot_row(ref->slot));
+    if (attributes)
+      out->attributes = memtable_attributes(ref->source->memtable, ref->slot);
     return TURB_READY;
   }
   turb_state row_state = TURB_READY, attribute_state = TURB_READY;
-  if (rows) row_state = self->options.streaming ? streamed_row(self, ref, &out->vector) : cached_row(self, ref, &out->vector);
-  if (row_state == TURB_FAILED) return TURB_FAILED;
-  if (attributes) attribute_state = table_attributes(self, ref, &out->attributes); /* goes out with the row's read */
+  if (rows)
+    row_state = self->options.streaming ? streamed_row(self, ref, &out->vector) : cached_row(self, ref, &out->vector);
+  if (row_state == TURB_FAILED)
+    return TURB_FAILED;
+  if (attributes)
+    attribute_state = table_attributes(self, ref, &out->attributes); /* goes out with the row's read */
   return row_state != TURB_READY ? row_state : attribute_state;
 }
 
 /* Reads ahead for entries behind one that waits. */
 static void read_ahead_for(struct parts *self, const struct cursor_ref *ref) {
-  if (ref->source->memtable) return;
+  if (ref->source->memtable)
+    return;
   uint32_t ordinal, within, bytes;
   if (self->options.which & TURB_VECTOR && slot_kind(ref->slot) == SLOT_PUT && !self->options.streaming) {
     table_locate_row(ref->source->table, slot_row(ref->slot), &ordinal, &within);
@@ -406,14 +441,18 @@ turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint
   while (self->at < count && (!self->at || self->set_bytes < SET_BYTES_MAX)) {
     const uint32_t i = backward ? count - 1 - self->at : self->at;
     state = resolve_one(self, &refs[i], &out[i]);
-    if (state != TURB_READY) break;
+    if (state != TURB_READY)
+      break;
     self->at++;
   }
   *resolved = self->at;
   if (state == TURB_PENDING)
-    for (uint32_t j = self->at + 1; j < count; j++) read_ahead_for(self, &refs[backward ? count - 1 - j : j]);
-  if (state == TURB_FAILED && !self->at) return TURB_FAILED;
-  if (!self->at) return state;
+    for (uint32_t j = self->at + 1; j < count; j++)
+      read_ahead_for(self, &refs[backward ? count - 1 - j : j]);
+  if (state == TURB_FAILED && !self->at)
+    return TURB_FAILED;
+  if (!self->at)
+    return state;
   release_set(self, self->set ^ 1);
   self->resolving = false;
   return TURB_READY;
@@ -424,26 +463,31 @@ void parts_reset(struct parts *self) {
     struct run_rows *run = &self->rows[i];
     run->depth = 0;
     run->paged = NULL;
-    if (!self->options.streaming) continue;
+    if (!self->options.streaming)
+      continue;
     lane_drop(run->lane); /* the piece keeps its lane */
     run->lane = NULL;
   }
 }
 
-turb_status parts_error(const struct parts *self, turb_error *err) { return status_copy(err, &self->error); }
+turb_status parts_error(const struct parts *self, turb_error *err) {
+  return status_copy(err, &self->error);
+}
 
 /* ---- life ---- */
 
 turb_status parts_open(struct cursor_context *context, const struct parts_options *options, struct parts **parts, turb_error *err) {
   *parts = NULL;
   struct parts *self = mem_alloc_zeroed(context->allocator, sizeof *self);
-  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
+  if (!self)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   self->context = context;
   self->options = *options;
   turb_status status = TURB_OK;
   self->rows = mem_alloc_array(context->allocator, options->run_count, sizeof *self->rows);
   self->attributes = mem_alloc_array(context->allocator, options->run_count, sizeof *self->attributes);
-  if (!self->rows || !self->attributes) status = status_set(err, TURB_NO_MEMORY, "no memory for a cursor over %u runs", options->run_count);
+  if (!self->rows || !self->attributes)
+    status = status_set(err, TURB_NO_MEMORY, "no memory for a cursor over %u runs", options->run_count);
   for (uint32_t i = 0; i < LOADS && status == TURB_OK; i++)
     status = load_create(context->reads, context->allocator, &self->pending[i].load, err);
   if (status != TURB_OK) {
@@ -455,9 +499,11 @@ turb_status parts_open(struct cursor_context *context, const struct parts_option
 }
 
 void parts_close(struct parts *self) {
-  if (!self) return;
+  if (!self)
+    return;
   const turb_allocator *allocator = self->context->allocator;
-  for (uint32_t i = 0; i < LOADS; i++) load_destroy(self->pending[i].load);
+  for (uint32_t i = 0; i < LOADS; i++)
+    load_destroy(self->pending[i].load);
   release_set(self, 0);
   release_set(self, 1);
   for (uint32_t i = 0; i < self->options.run_count; i++) {
@@ -465,7 +511,8 @@ void parts_close(struct parts *self) {
       held_release(&self->rows[i].frame);
       lane_drop(self->rows[i].lane);
     }
-    if (self->attributes) held_release(&self->attributes[i].chunk);
+    if (self->attributes)
+      held_release(&self->attributes[i].chunk);
   }
   mem_free(allocator, self->rows, self->options.run_count * sizeof *self->rows);
   mem_free(allocator, self->attributes, self->options.run_count * sizeof *self->attributes);

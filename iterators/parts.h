@@ -19,8 +19,8 @@
 struct parts;
 
 struct parts_options {
-  uint32_t which;       /* TURB_VECTOR, TURB_ATTRIBUTES or-ed */
-  uint32_t run_count;   /* source->run is below it */
+  uint32_t which;     /* TURB_VECTOR, TURB_ATTRIBUTES or-ed */
+  uint32_t run_count; /* source->run is below it */
   uint32_t row_bytes;
   bool streaming;
 };
@@ -30,7 +30,8 @@ struct entry_parts {
   uint32_t attribute_size;
 };
 
-TURB_MUST_CHECK turb_status parts_open(struct cursor_context *context, const struct parts_options *options, struct parts **parts, turb_error *err);
+TURB_MUST_CHECK turb_status parts_open(struct cursor_context *context, const struct parts_options *options, struct parts **parts,
+                                       turb_error *err);
 void parts_close(struct parts *parts); /* never waits; NULL ok */
 
 /* Begins a new set (also drops one that was being resolved). */

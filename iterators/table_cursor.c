@@ -21,11 +21,11 @@
 #include "iterators/cursor_parts.h"
 #include "iterators/key_lane.h"
 
-#define WINDOWS 8u    /* one current, one of the old entry, the rest for batches */
-#define AHEAD 8u      /* loads of key pages in flight */
+#define WINDOWS   8u /* one current, one of the old entry, the rest for batches */
+#define AHEAD     8u /* loads of key pages in flight */
 #define SLOT_FIND UINT16_MAX
 #define SLOT_LAST (UINT16_MAX - 1)
-#define NO_PAGE UINT32_MAX
+#define NO_PAGE   UINT32_MAX
 
 enum move { MOVE_NONE, MOVE_FIRST, MOVE_LAST, MOVE_NEXT_PAGE, MOVE_PREVIOUS_PAGE, MOVE_SEEK, MOVE_SEEK_BEFORE };
 
@@ -37,27 +37,30 @@ struct ahead {
 struct table_cursor {
   struct cursor head;
   struct table *table;
-  bool wants_streams;    /* was opened so */
-  bool streams;          /* for the table at hand; false also after the budget was too short */
-  enum move move;        /* under way while PENDING or YIELD */
-  turb_bytes key;        /* of SEEK and SEEK_BEFORE; the caller's */
+  bool wants_streams; /* was opened so */
+  bool streams;       /* for the table at hand; false also after the budget was too short */
+  enum move move;     /* under way while PENDING or YIELD */
+  turb_bytes key;     /* of SEEK and SEEK_BEFORE; the caller's */
   uint64_t sequence;
   uint32_t index_page;
   uint16_t index_slot;
   uint32_t index_loaded; /* NO_PAGE: none */
   struct load *index_load;
   struct ahead ahead[AHEAD];
-  uint32_t depth;        /* pages to read ahead; grows with misses in a row */
+  uint32_t depth; /* pages to read ahead; grows with misses in a row */
   struct key_lane *lane;
   struct window windows[WINDOWS];
   turb_error error;
 };
 
-static void window_unused(struct window *window) { load_pin_release(window->owner, &window->pin); }
+static void window_unused(struct window *window) {
+  load_pin_release(window->owner, &window->pin);
+}
 
 static struct window *free_window(struct table_cursor *self) {
   for (uint32_t i = 0; i < WINDOWS; i++)
-    if (!self->windows[i].references) return &self->windows[i];
+    if (!self->windows[i].references)
+      return &self->windows[i];
   return NULL;
 }
 
@@ -80,7 +83,9 @@ static turb_state end(struct table_cursor *self) {
   return self->head.state = TURB_END;
 }
 
-static turb_state wait_for(struct table_cursor *self, turb_state state) { return self->head.state = state; }
+static turb_state wait_for(struct table_cursor *self, turb_state state) {
+  return self->head.state = state;
+}
 
 /* The page is the current window from now on; `window` comes with a reference. */
 static turb_state arrive(struct table_cursor *self, const struct slot_page *page, struct window *window, uint16_t slot) {
@@ -98,37 +103,42 @@ static turb_state arrive(struct table_cursor *self, const struct slot_page *page
 
 /* Brings index page self->index_page. */
 static turb_state need_index(struct table_cursor *self) {
-  if (self->index_loaded == self->index_page) return TURB_READY;
+  if (self->index_loaded == self->index_page)
+    return TURB_READY;
   if (self->index_loaded != NO_PAGE || load_state(self->index_load) == LOAD_IDLE) {
     load_reset(self->index_load);
     self->index_loaded = NO_PAGE;
     (void)load_unit(self->index_load, self->table, UNIT_INDEX, self->index_page, LOAD_FILL_CACHE);
   }
   switch (load_state(self->index_load)) {
-    case LOAD_READY: self->index_loaded = self->index_page; return TURB_READY;
-    case LOAD_WAITING: return TURB_PENDING;
-    case LOAD_FAILED:
-      (void)load_error(self->index_load, &self->error);
-      load_reset(self->index_load);
-      return TURB_FAILED;
-    case LOAD_IDLE: break;
+  case LOAD_READY: self->index_loaded = self->index_page; return TURB_READY;
+  case LOAD_WAITING: return TURB_PENDING;
+  case LOAD_FAILED:
+    (void)load_error(self->index_load, &self->error);
+    load_reset(self->index_load);
+    return TURB_FAILED;
+  case LOAD_IDLE: break;
   }
   assert(false);
   return TURB_FAILED;
 }
 
-static const struct slot_page *index_page(const struct table_cursor *self) { return load_data(self->index_load, NULL); }
+static const struct slot_page *index_page(const struct table_cursor *self) {
+  return load_data(self->index_load, NULL);
+}
 
 static struct ahead *find_ahead(struct table_cursor *self, uint32_t ordinal) {
   for (uint32_t i = 0; i < AHEAD; i++)
-    if (self->ahead[i].ordinal == ordinal) return &self->ahead[i];
+    if (self->ahead[i].ordinal == ordinal)
+      return &self->ahead[i];
   return NULL;
 }
 
 /* An idle load, or with `steal` one whose page nobody waits for. */
 static struct ahead *free_ahead(struct table_cursor *self, bool steal) {
   struct ahead *a = find_ahead(self, NO_PAGE);
-  if (a || !steal) return a;
+  if (a || !steal)
+    return a;
   a = &self->ahead[0];
   load_reset(a->load);
   a->ordinal = NO_PAGE;
@@ -137,7 +147,8 @@ static struct ahead *free_ahead(struct table_cursor *self, bool steal) {
 
 static void drop_ahead(struct table_cursor *self) {
   for (uint32_t i = 0; i < AHEAD; i++) {
-    if (self->ahead[i].ordinal == NO_PAGE) continue;
+    if (self->ahead[i].ordinal == NO_PAGE)
+      continue;
     load_reset(self->ahead[i].load);
     self->ahead[i].ordinal = NO_PAGE;
   }
@@ -152,11 +163,14 @@ static void read_ahead(struct table_cursor *self, const struct slot_page *index,
   struct cache_directory *directory = table_directory(self->table);
   for (uint32_t i = 1; i <= self->depth && from + i < index->slot_count; i++) {
     const uint32_t ordinal = table_key_ordinal(self->table, index_slot_at(index, from + i)->page);
-    if (ordinal == UINT32_MAX || find_ahead(self, ordinal)) continue;
+    if (ordinal == UINT32_MAX || find_ahead(self, ordinal))
+      continue;
     const uint32_t unit = table_unit(self->table, UNIT_KEYS, ordinal);
-    if (atomic_load_explicit(&directory->frames[unit], memory_order_relaxed)) continue;
+    if (atomic_load_explicit(&directory->frames[unit], memory_order_relaxed))
+      continue;
     struct ahead *a = free_ahead(self, false);
-    if (!a) return;
+    if (!a)
+      return;
     a->ordinal = ordinal;
     (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index, from + i)));
   }
@@ -174,7 +188,8 @@ static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cac
   }
   struct ahead *a = find_ahead(self, ordinal);
   if (!a) {
-    if (cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin)) return TURB_READY;
+    if (cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin))
+      return TURB_READY;
     self->depth = self->depth ? (self->depth * 2 < AHEAD ? self->depth * 2 : AHEAD - 1) : (self->move == MOVE_NEXT_PAGE);
     a = free_ahead(self, true);
     a->ordinal = ordinal;
@@ -182,7 +197,8 @@ static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cac
     read_ahead(self, index_page(self), slot);
   }
   const enum load_state state = load_state(a->load);
-  if (state == LOAD_WAITING) return TURB_PENDING;
+  if (state == LOAD_WAITING)
+    return TURB_PENDING;
   turb_state result = TURB_READY;
   if (state == LOAD_READY) {
     const void *data;
@@ -194,7 +210,8 @@ static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cac
   }
   load_reset(a->load);
   a->ordinal = NO_PAGE;
-  if (result == TURB_READY && self->depth) read_ahead(self, index_page(self), slot);
+  if (result == TURB_READY && self->depth)
+    read_ahead(self, index_page(self), slot);
   return result;
 }
 
@@ -205,7 +222,8 @@ static bool step_page(struct table_cursor *self, bool backward) {
       self->index_slot--;
       return true;
     }
-    if (!self->index_page) return false;
+    if (!self->index_page)
+      return false;
     self->index_page--;
     self->index_slot = SLOT_LAST;
     return true;
@@ -214,7 +232,8 @@ static bool step_page(struct table_cursor *self, bool backward) {
     self->index_slot++;
     return true;
   }
-  if (self->index_page + 1 >= table_index_page_count(self->table)) return false;
+  if (self->index_page + 1 >= table_index_page_count(self->table))
+    return false;
   self->index_page++;
   self->index_slot = 0;
   return true;
@@ -224,26 +243,28 @@ static bool step_page(struct table_cursor *self, bool backward) {
 static bool place_in_page(struct table_cursor *self, const struct slot_page *page, uint16_t *slot, bool *at_end) {
   *at_end = false;
   switch (self->move) {
-    case MOVE_FIRST:
-    case MOVE_NEXT_PAGE: *slot = 0; return true;
-    case MOVE_LAST:
-    case MOVE_PREVIOUS_PAGE: *slot = (uint16_t)(page->slot_count - 1); return true;
-    case MOVE_SEEK:
-      *slot = slot_page_lower_bound(page, self->key, self->sequence);
-      if (*slot < page->slot_count) return true;
-      *at_end = !step_page(self, false); /* still SEEK: versions of one key may fill several pages */
+  case MOVE_FIRST:
+  case MOVE_NEXT_PAGE: *slot = 0; return true;
+  case MOVE_LAST:
+  case MOVE_PREVIOUS_PAGE: *slot = (uint16_t)(page->slot_count - 1); return true;
+  case MOVE_SEEK:
+    *slot = slot_page_lower_bound(page, self->key, self->sequence);
+    if (*slot < page->slot_count)
+      return true;
+    *at_end = !step_page(self, false); /* still SEEK: versions of one key may fill several pages */
+    return false;
+  case MOVE_SEEK_BEFORE:
+    *slot = slot_page_lower_bound(page, self->key, self->sequence);
+    if (*slot == page->slot_count && step_page(self, false))
       return false;
-    case MOVE_SEEK_BEFORE:
-      *slot = slot_page_lower_bound(page, self->key, self->sequence);
-      if (*slot == page->slot_count && step_page(self, false)) return false;
-      if (*slot > 0) {
-        --*slot;
-        return true;
-      }
-      self->move = MOVE_PREVIOUS_PAGE;
-      *at_end = !step_page(self, true);
-      return false;
-    case MOVE_NONE: break;
+    if (*slot > 0) {
+      --*slot;
+      return true;
+    }
+    self->move = MOVE_PREVIOUS_PAGE;
+    *at_end = !step_page(self, true);
+    return false;
+  case MOVE_NONE: break;
   }
   assert(false);
   return false;
@@ -253,10 +274,13 @@ static bool place_in_page(struct table_cursor *self, const struct slot_page *pag
 static turb_state run_pages(struct table_cursor *self) {
   for (;;) {
     turb_state state = need_index(self);
-    if (state != TURB_READY) return state == TURB_FAILED ? fail(self) : wait_for(self, state);
+    if (state != TURB_READY)
+      return state == TURB_FAILED ? fail(self) : wait_for(self, state);
     const struct slot_page *index = index_page(self);
-    if (self->index_slot == SLOT_LAST) self->index_slot = (uint16_t)(index->slot_count - 1);
-    if (self->index_slot == SLOT_FIND) self->index_slot = index_page_find(index, self->key);
+    if (self->index_slot == SLOT_LAST)
+      self->index_slot = (uint16_t)(index->slot_count - 1);
+    if (self->index_slot == SLOT_FIND)
+      self->index_slot = index_page_find(index, self->key);
     if (self->index_slot >= index->slot_count) { /* cannot be by the top index; a table that says otherwise is damaged */
       status_clear(&self->error);
       (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(self->table)), UINT64_MAX,
@@ -264,10 +288,12 @@ static turb_state run_pages(struct table_cursor *self) {
       return fail(self);
     }
     struct window *window = free_window(self);
-    if (!window) return wait_for(self, TURB_YIELD);
+    if (!window)
+      return wait_for(self, TURB_YIELD);
     struct cache_pin pin = {0};
     state = need_keys(self, self->index_slot, &pin);
-    if (state != TURB_READY) return state == TURB_FAILED ? fail(self) : wait_for(self, state);
+    if (state != TURB_READY)
+      return state == TURB_FAILED ? fail(self) : wait_for(self, state);
     uint16_t slot;
     bool at_end;
     const struct slot_page *page = pin.data;
@@ -276,7 +302,8 @@ static turb_state run_pages(struct table_cursor *self) {
       return arrive(self, page, window, slot);
     }
     load_pin_release(self->table, &pin);
-    if (at_end) return end(self);
+    if (at_end)
+      return end(self);
   }
 }
 
@@ -287,15 +314,18 @@ static turb_state run_lane(struct table_cursor *self) {
     const struct slot_page *page;
     struct window *window;
     const turb_state state = key_lane_next(self->lane, &page, &window);
-    if (state == TURB_END) return end(self);
+    if (state == TURB_END)
+      return end(self);
     if (state == TURB_FAILED) {
       status_clear(&self->error);
       (void)key_lane_error(self->lane, &self->error);
       return fail(self);
     }
-    if (state != TURB_READY) return wait_for(self, state);
+    if (state != TURB_READY)
+      return wait_for(self, state);
     const uint16_t slot = self->move == MOVE_SEEK ? slot_page_lower_bound(page, self->key, self->sequence) : 0;
-    if (slot < page->slot_count) return arrive(self, page, window, slot);
+    if (slot < page->slot_count)
+      return arrive(self, page, window, slot);
     window_release(window);
   }
 }
@@ -311,14 +341,18 @@ static turb_state enter_lane(struct table_cursor *self) {
   uint32_t unit = 0;
   if (self->move == MOVE_SEEK) {
     const turb_state state = need_index(self);
-    if (state != TURB_READY) return state == TURB_FAILED ? fail(self) : wait_for(self, state);
+    if (state != TURB_READY)
+      return state == TURB_FAILED ? fail(self) : wait_for(self, state);
     const uint16_t slot = index_page_find(index_page(self), self->key);
-    if (slot < index_page(self)->slot_count) unit = table_key_ordinal(self->table, index_slot_at(index_page(self), slot)->page);
-    if (slot >= index_page(self)->slot_count || unit == UINT32_MAX) return run_pages(self); /* which reports the damage */
+    if (slot < index_page(self)->slot_count)
+      unit = table_key_ordinal(self->table, index_slot_at(index_page(self), slot)->page);
+    if (slot >= index_page(self)->slot_count || unit == UINT32_MAX)
+      return run_pages(self); /* which reports the damage */
   }
   status_clear(&self->error);
   const turb_status status = key_lane_open(self->head.context, self->table, unit, &self->lane, &self->error);
-  if (status == TURB_OK) return run_lane(self);
+  if (status == TURB_OK)
+    return run_lane(self);
   if (status == TURB_BUDGET) { /* there is no room for large reads: page by page, then */
     self->streams = false;
     return run_pages(self);
@@ -329,8 +363,10 @@ static turb_state enter_lane(struct table_cursor *self) {
 /* ---- operations ---- */
 
 static turb_state go_on(struct table_cursor *self) {
-  if (self->lane) return run_lane(self);
-  if (self->streams && (self->move == MOVE_FIRST || self->move == MOVE_SEEK)) return enter_lane(self);
+  if (self->lane)
+    return run_lane(self);
+  if (self->streams && (self->move == MOVE_FIRST || self->move == MOVE_SEEK))
+    return enter_lane(self);
   return run_pages(self);
 }
 
@@ -350,19 +386,23 @@ static turb_state begin(struct table_cursor *self, enum move move, uint32_t page
   self->move = move;
   self->index_page = page;
   self->index_slot = slot;
-  if (page >= table_index_page_count(self->table)) return end(self);
+  if (page >= table_index_page_count(self->table))
+    return end(self);
   return go_on(self);
 }
 
 static turb_state table_advance(struct cursor *cursor) {
   struct table_cursor *self = (struct table_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) return go_on(self);
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    return go_on(self);
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   if (self->lane) {
     self->move = MOVE_NEXT_PAGE;
     return run_lane(self);
   }
-  if (!step_page(self, false)) return end(self);
+  if (!step_page(self, false))
+    return end(self);
   return begin(self, MOVE_NEXT_PAGE, self->index_page, self->index_slot);
 }
 
@@ -373,7 +413,9 @@ static turb_state table_seek(struct cursor *cursor, turb_bytes key, uint64_t seq
   return begin(self, MOVE_SEEK, table_find_index_page(self->table, key), SLOT_FIND);
 }
 
-static turb_state table_first_entry(struct cursor *cursor) { return begin((struct table_cursor *)cursor, MOVE_FIRST, 0, 0); }
+static turb_state table_first_entry(struct cursor *cursor) {
+  return begin((struct table_cursor *)cursor, MOVE_FIRST, 0, 0);
+}
 
 static turb_state table_last_entry(struct cursor *cursor) {
   struct table_cursor *self = (struct table_cursor *)cursor;
@@ -384,7 +426,8 @@ static turb_state table_last_entry(struct cursor *cursor) {
 static turb_state table_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct table_cursor *self = (struct table_cursor *)cursor;
   const uint32_t page = table_find_index_page(self->table, key);
-  if (page >= table_index_page_count(self->table)) return table_last_entry(cursor);
+  if (page >= table_index_page_count(self->table))
+    return table_last_entry(cursor);
   self->key = key;
   self->sequence = sequence;
   return begin(self, MOVE_SEEK_BEFORE, page, SLOT_FIND);
@@ -392,39 +435,49 @@ static turb_state table_seek_before(struct cursor *cursor, turb_bytes key, uint6
 
 static turb_state table_retreat(struct cursor *cursor) {
   struct table_cursor *self = (struct table_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) return go_on(self);
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    return go_on(self);
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   if (self->lane) /* the place in the page index is not known: the current entry, which stays readable, is the target */
     return table_seek_before(cursor, slot_key_bytes(cursor->slot), slot_sequence(cursor->slot));
-  if (!step_page(self, true)) return end(self);
+  if (!step_page(self, true))
+    return end(self);
   return begin(self, MOVE_PREVIOUS_PAGE, self->index_page, self->index_slot);
 }
 
-static turb_state table_resume(struct cursor *cursor) { return go_on((struct table_cursor *)cursor); }
+static turb_state table_resume(struct cursor *cursor) {
+  return go_on((struct table_cursor *)cursor);
+}
 
 /* Moves beyond the window on behalf of a batch, which keeps the page that is left. */
 static bool batch_leaves_window(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
-  if (!cursor_batch_hold(batch, cursor->window)) return false;
+  if (!cursor_batch_hold(batch, cursor->window))
+    return false;
   const turb_state state = backward ? table_retreat(cursor) : table_advance(cursor);
   return state == TURB_READY;
 }
 
 static turb_state table_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) (void)go_on((struct table_cursor *)cursor);
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    (void)go_on((struct table_cursor *)cursor);
   while (cursor->state == TURB_READY && batch->count < batch->capacity) {
     const uint32_t room = batch->capacity - batch->count;
     const size_t left = backward ? (size_t)(cursor->slot - cursor->window_begin) + 1 : (size_t)(cursor->window_end - cursor->slot);
     const uint32_t n = left < room ? (uint32_t)left : room;
-    if (n == left && batch->held_count == batch->held_capacity) break;
+    if (n == left && batch->held_count == batch->held_capacity)
+      break;
     struct cursor_ref *refs = batch->refs + batch->count;
-    for (uint32_t i = 0; i < n; i++) refs[i] = (struct cursor_ref){backward ? cursor->slot - i : cursor->slot + i, cursor->source};
+    for (uint32_t i = 0; i < n; i++)
+      refs[i] = (struct cursor_ref){backward ? cursor->slot - i : cursor->slot + i, cursor->source};
     batch->count += n;
     if (n < left) {
       cursor->slot += backward ? -(ptrdiff_t)n : (ptrdiff_t)n;
       break;
     }
     cursor->slot = backward ? cursor->window_begin : cursor->window_end - 1; /* the last that was taken: the move goes on from it */
-    if (!batch_leaves_window(cursor, batch, backward)) break;
+    if (!batch_leaves_window(cursor, batch, backward))
+      break;
   }
   return cursor->state;
 }
@@ -435,7 +488,8 @@ static struct window *table_window_of(const struct cursor *cursor, const struct 
 
 static turb_status table_error(const struct cursor *cursor, turb_error *err) {
   const struct table_cursor *self = (const struct table_cursor *)cursor;
-  if (cursor->state == TURB_FAILED && self->error.status != TURB_OK) return status_copy(err, &self->error);
+  if (cursor->state == TURB_FAILED && self->error.status != TURB_OK)
+    return status_copy(err, &self->error);
   return cursor_error_unless_failed(cursor, err);
 }
 
@@ -444,7 +498,8 @@ static void table_close(struct cursor *cursor) {
   let_go(self);
   leave_lane(self);
   load_destroy(self->index_load);
-  for (uint32_t i = 0; i < AHEAD; i++) load_destroy(self->ahead[i].load);
+  for (uint32_t i = 0; i < AHEAD; i++)
+    load_destroy(self->ahead[i].load);
   mem_free(cursor->context->allocator, self, sizeof *self);
 }
 
@@ -467,14 +522,16 @@ turb_status table_cursor_open(struct cursor_context *context, const struct sourc
                               turb_error *err) {
   *cursor = NULL;
   struct table_cursor *self = mem_alloc_zeroed(context->allocator, sizeof *self);
-  if (!self) return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
+  if (!self)
+    return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   cursor_init(&self->head, &table_cursor_ops, context);
   self->wants_streams = streaming;
   self->index_loaded = NO_PAGE;
   turb_status status = load_create(context->reads, context->allocator, &self->index_load, err);
   for (uint32_t i = 0; i < AHEAD; i++) {
     self->ahead[i].ordinal = NO_PAGE;
-    if (status == TURB_OK) status = load_create(context->reads, context->allocator, &self->ahead[i].load, err);
+    if (status == TURB_OK)
+      status = load_create(context->reads, context->allocator, &self->ahead[i].load, err);
   }
   if (status != TURB_OK) {
     table_close(&self->head);

@@ -24,13 +24,13 @@ struct visible_cursor {
   struct cursor head;
   struct cursor *child;
   struct visible_options options;
-  bool backward;         /* of the move under way, and of the child's position */
-  bool positioned;       /* the child stands where the next stretch begins */
-  uint32_t looked_at;    /* in this call */
+  bool backward;      /* of the move under way, and of the child's position */
+  bool positioned;    /* the child stands where the next stretch begins */
+  uint32_t looked_at; /* in this call */
   uint64_t total_looked_at, total_hidden;
   /* found */
-  uint32_t begin, end;   /* refs[begin..end) in key order; backward stretches fill from the end */
-  uint32_t index;        /* the current one */
+  uint32_t begin, end; /* refs[begin..end) in key order; backward stretches fill from the end */
+  uint32_t index;      /* the current one */
   struct cursor_ref refs[VISIBLE_STRETCH];
   /* raw */
   struct cursor_batch raw;
@@ -41,9 +41,9 @@ struct visible_cursor {
   /* backward: the newest version seen so far of the key being walked */
   struct cursor_ref candidate;
   struct window *candidate_window;
-  bool candidate_hidden; /* its key was seen, but no version at or below the snapshot yet */
+  bool candidate_hidden;       /* its key was seen, but no version at or below the snapshot yet */
   struct window *found_window; /* of the one found ref that came from an earlier raw stretch */
-  size_t fragment;       /* hint: where the last covered key was found */
+  size_t fragment;             /* hint: where the last covered key was found */
   struct decided_key decided;
 };
 
@@ -52,12 +52,14 @@ struct visible_cursor {
 /* The highest sequence at or below the snapshot of a range delete over the key; keys come mostly in order, so the last place is tried first. */
 static uint64_t cover(struct visible_cursor *self, turb_bytes key) {
   const struct range_deletes *deletes = self->options.range_deletes;
-  if (!deletes || !deletes->count) return 0;
+  if (!deletes || !deletes->count)
+    return 0;
   return range_deletes_cover(deletes, key, self->options.snapshot);
 }
 
 static bool is_visible_put(struct visible_cursor *self, const struct slot *slot) {
-  if (slot_kind(slot) != SLOT_PUT) return false;
+  if (slot_kind(slot) != SLOT_PUT)
+    return false;
   return cover(self, slot_key_bytes(slot)) <= slot_sequence(slot);
 }
 
@@ -72,12 +74,14 @@ static void filter_forward(struct visible_cursor *self) {
   const uint64_t snapshot = self->options.snapshot;
   for (uint32_t i = 0; i < self->raw.count; i++) {
     const struct slot *slot = self->raw_refs[i].slot;
-    if (slot_sequence(slot) > snapshot) continue;
+    if (slot_sequence(slot) > snapshot)
+      continue;
     if (last ? same_key(last, slot)
              : self->decided.valid && key_equal(self->decided.bytes, self->decided.size, slot_key(slot), slot->key_size))
       continue;
     last = slot;
-    if (is_visible_put(self, slot)) self->refs[self->end++] = self->raw_refs[i];
+    if (is_visible_put(self, slot))
+      self->refs[self->end++] = self->raw_refs[i];
   }
   if (last) {
     self->decided.valid = true;
@@ -90,7 +94,8 @@ static void filter_forward(struct visible_cursor *self) {
 
 /* The key of the candidate is complete: it is found, or hidden. */
 static void decide_candidate(struct visible_cursor *self) {
-  if (!self->candidate.slot) return;
+  if (!self->candidate.slot)
+    return;
   if (!self->candidate_hidden && is_visible_put(self, self->candidate.slot)) {
     self->refs[--self->begin] = self->candidate;
     if (self->candidate_window) { /* it came from an earlier stretch, so it is the first found of this one */
@@ -108,7 +113,8 @@ static void filter_backward(struct visible_cursor *self) {
   for (uint32_t i = 0; i < self->raw.count; i++) {
     const struct slot *slot = self->raw_refs[i].slot;
     const bool within = slot_sequence(slot) <= self->options.snapshot;
-    if (self->candidate.slot && !same_key(self->candidate.slot, slot)) decide_candidate(self);
+    if (self->candidate.slot && !same_key(self->candidate.slot, slot))
+      decide_candidate(self);
     if (!self->candidate.slot || within) {
       window_release(self->candidate_window);
       self->candidate_window = NULL;
@@ -116,15 +122,19 @@ static void filter_backward(struct visible_cursor *self) {
       self->candidate_hidden = !within;
     }
   }
-  if (self->child->state == TURB_END) decide_candidate(self);
+  if (self->child->state == TURB_END)
+    decide_candidate(self);
 }
 
 /* The raw stretch goes, the candidate stays. */
 static void keep_candidate(struct visible_cursor *self) {
-  if (!self->candidate.slot || self->candidate_window) return;
+  if (!self->candidate.slot || self->candidate_window)
+    return;
   for (uint32_t i = 0; i < self->raw.held_count && !self->candidate_window; i++)
-    if (window_covers(self->raw.held[i], self->candidate.slot)) self->candidate_window = window_retain(self->raw.held[i]);
-  if (!self->candidate_window) self->candidate_window = window_retain(cursor_window_of(self->child, self->candidate.slot));
+    if (window_covers(self->raw.held[i], self->candidate.slot))
+      self->candidate_window = window_retain(self->raw.held[i]);
+  if (!self->candidate_window)
+    self->candidate_window = window_retain(cursor_window_of(self->child, self->candidate.slot));
 }
 
 /* ---- moves ---- */
@@ -137,12 +147,15 @@ static void release_old(struct visible_cursor *self) {
 /* A move begins: of all that was found only the current entry is kept. */
 static void leave(struct visible_cursor *self) {
   struct cursor *c = &self->head;
-  if (c->state != TURB_READY) return;
+  if (c->state != TURB_READY)
+    return;
   const struct slot *slot = c->slot;
   struct window *window = window_covers(self->found_window, slot) ? self->found_window : NULL;
   for (uint32_t i = 0; i < self->raw.held_count && !window; i++)
-    if (window_covers(self->raw.held[i], slot)) window = self->raw.held[i];
-  if (!window) window = cursor_window_of(self->child, slot);
+    if (window_covers(self->raw.held[i], slot))
+      window = self->raw.held[i];
+  if (!window)
+    window = cursor_window_of(self->child, slot);
   self->old_window = window_retain(window);
 }
 
@@ -191,15 +204,19 @@ static turb_state fill(struct visible_cursor *self) {
     const turb_state before = self->child->state;
     if (before == TURB_PENDING || before == TURB_YIELD) {
       const turb_state now = cursor_resume(self->child);
-      if (now == TURB_PENDING || now == TURB_YIELD) return stop(self, now);
+      if (now == TURB_PENDING || now == TURB_YIELD)
+        return stop(self, now);
     }
-    if (self->child->state == TURB_FAILED) return stop(self, TURB_FAILED);
+    if (self->child->state == TURB_FAILED)
+      return stop(self, TURB_FAILED);
     if (self->child->state == TURB_END) {
-      if (self->backward) decide_candidate(self);
+      if (self->backward)
+        decide_candidate(self);
       return self->begin < self->end ? found(self) : stop(self, TURB_END);
     }
     const uint32_t budget = self->options.work_budget;
-    if (budget && self->looked_at >= budget) return stop(self, TURB_YIELD);
+    if (budget && self->looked_at >= budget)
+      return stop(self, TURB_YIELD);
     self->raw.capacity = budget && budget - self->looked_at < VISIBLE_STRETCH ? budget - self->looked_at : VISIBLE_STRETCH;
     (void)cursor_take(self->child, &self->raw, self->backward);
     self->looked_at += self->raw.count;
@@ -213,7 +230,8 @@ static turb_state fill(struct visible_cursor *self) {
       keep_candidate(self);
       return found(self);
     }
-    if (self->backward) keep_candidate(self);
+    if (self->backward)
+      keep_candidate(self);
     cursor_batch_release(&self->raw);
   }
 }
@@ -230,8 +248,10 @@ static void begin(struct visible_cursor *self, bool backward) {
 /* The neighbour stretch: goes on where the child stands, or turns it around by a seek from the current entry. */
 turb_state visible_cursor_next_stretch(struct cursor *cursor, bool backward) {
   struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) return fill(self);
-  if (cursor->state != TURB_READY) return cursor->state;
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    return fill(self);
+  if (cursor->state != TURB_READY)
+    return cursor->state;
   const bool turn = backward != self->backward;
   if (!turn) {
     leave(self);
@@ -244,16 +264,20 @@ turb_state visible_cursor_next_stretch(struct cursor *cursor, bool backward) {
   return fill(self);
 }
 
-static turb_state visible_resume(struct cursor *cursor) { return fill((struct visible_cursor *)cursor); }
+static turb_state visible_resume(struct cursor *cursor) {
+  return fill((struct visible_cursor *)cursor);
+}
 
 static turb_state visible_advance(struct cursor *cursor) {
   struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_READY && self->index + 1 < self->end) return show(self, self->index + 1);
+  if (cursor->state == TURB_READY && self->index + 1 < self->end)
+    return show(self, self->index + 1);
   return visible_cursor_next_stretch(cursor, false);
 }
 static turb_state visible_retreat(struct cursor *cursor) {
   struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_READY && self->index > self->begin) return show(self, self->index - 1);
+  if (cursor->state == TURB_READY && self->index > self->begin)
+    return show(self, self->index - 1);
   return visible_cursor_next_stretch(cursor, true);
 }
 
@@ -284,16 +308,19 @@ static turb_state visible_last(struct cursor *cursor) {
 
 static turb_state visible_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) (void)fill(self);
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
+    (void)fill(self);
   while (cursor->state == TURB_READY && batch->count < batch->capacity) {
     /* The stretch may be left below: the batch holds what keeps it readable. */
-    if (batch->held_count + self->raw.held_count + 2 > batch->held_capacity) break;
+    if (batch->held_count + self->raw.held_count + 2 > batch->held_capacity)
+      break;
     batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
     const bool last = backward ? self->index == self->begin : self->index + 1 == self->end;
     if (last) {
       leave(self);
       (void)cursor_batch_hold(batch, self->old_window);
-      for (uint32_t i = 0; i < self->raw.held_count; i++) (void)cursor_batch_hold(batch, self->raw.held[i]);
+      for (uint32_t i = 0; i < self->raw.held_count; i++)
+        (void)cursor_batch_hold(batch, self->raw.held[i]);
       (void)cursor_batch_hold(batch, self->found_window);
       release_old(self);
     }
@@ -309,7 +336,8 @@ struct visible_stretch visible_cursor_stretch(const struct cursor *cursor) {
 
 void visible_cursor_select(struct cursor *cursor, uint32_t index) {
   struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_READY) (void)show(self, self->begin + index);
+  if (cursor->state == TURB_READY)
+    (void)show(self, self->begin + index);
 }
 
 void visible_cursor_counts(const struct cursor *cursor, uint64_t *looked_at, uint64_t *hidden) {
@@ -320,10 +348,13 @@ void visible_cursor_counts(const struct cursor *cursor, uint64_t *looked_at, uin
 
 static struct window *visible_window_of(const struct cursor *cursor, const struct slot *slot) {
   const struct visible_cursor *self = (const struct visible_cursor *)cursor;
-  if (window_covers(self->old_window, slot)) return self->old_window;
-  if (window_covers(self->found_window, slot)) return self->found_window;
+  if (window_covers(self->old_window, slot))
+    return self->old_window;
+  if (window_covers(self->found_window, slot))
+    return self->found_window;
   for (uint32_t i = 0; i < self->raw.held_count; i++)
-    if (window_covers(self->raw.held[i], slot)) return self->raw.held[i];
+    if (window_covers(self->raw.held[i], slot))
+      return self->raw.held[i];
   return cursor_window_of(self->child, slot);
 }
 
@@ -366,8 +397,7 @@ turb_status visible_cursor_open(struct cursor_context *context, struct cursor *c
   cursor_init(&self->head, &visible_cursor_ops, context);
   self->child = child;
   self->options = *options;
-  self->raw = (struct cursor_batch){
-      .refs = self->raw_refs, .capacity = VISIBLE_STRETCH, .held = self->raw_held, .held_capacity = RAW_HELD};
+  self->raw = (struct cursor_batch){.refs = self->raw_refs, .capacity = VISIBLE_STRETCH, .held = self->raw_held, .held_capacity = RAW_HELD};
   *cursor = &self->head;
   return TURB_OK;
 }

@@ -19,8 +19,9 @@ void memtable_memory_init(struct memtable_memory *memory, const turb_allocator *
 
 static void chunk_release(struct memtable_memory *memory, struct memtable_chunk *chunk) {
   const size_t size_bytes = chunk->size_bytes;
-  if (memory->pool == NULL || !memtable_pool_keep(memory->pool, chunk->base, size_bytes)) {
-    mem_free(memory->allocator, chunk->base, size_bytes);
+  void *base = chunk->base; /* the chunk's head lies within: gone as soon as the pool has looked at it */
+  if (memory->pool == NULL || !memtable_pool_keep(memory->pool, base, size_bytes)) {
+    mem_free(memory->allocator, base, size_bytes);
     budget_give(memory->budget, BUDGET_MEMTABLE, size_bytes);
   }
   atomic_fetch_sub_explicit(&memory->charged_bytes, size_bytes, memory_order_relaxed);

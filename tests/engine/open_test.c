@@ -17,7 +17,8 @@ static turb_error *fresh(void) {
 /* The test's one database; each test runs in a process of its own. */
 static const char *new_path(void) {
   static char path[512];
-  if (path[0]) return path;
+  if (path[0])
+    return path;
   (void)snprintf(path, sizeof path, "%s/db", test_tmpdir());
   return path;
 }
@@ -179,7 +180,8 @@ TEST(open, a_folder_without_permission) {
   turb_db *db;
   CHECK_STATUS_ERR(turb_open(new_path(), NULL, &db, fresh()), TURB_PERMISSION, &err);
   CHECK_NE(err.file[0], 0);
-  if (getuid() == 0) CHECK_EQ(seteuid(0), 0);
+  if (getuid() == 0)
+    CHECK_EQ(seteuid(0), 0);
 }
 
 TEST(open, too_many_open_files) {

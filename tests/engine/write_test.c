@@ -58,8 +58,12 @@ TEST(write, refuses_bad_collections_by_name) {
   static const struct {
     uint32_t dimension, type, metric;
     const char *names;
-  } cases[] = {{0, 0, 0, "dimension"},        {65537, 0, 0, "dimension"},        {4, 9, 0, "type"},
-               {4, 0, 9, "metric"},           {4, TURB_F32, TURB_HAMMING, "HAMMING"}, {4, TURB_BITS, TURB_L2, "BITS"}};
+  } cases[] = {{0, 0, 0, "dimension"},
+               {65537, 0, 0, "dimension"},
+               {4, 9, 0, "type"},
+               {4, 0, 9, "metric"},
+               {4, TURB_F32, TURB_HAMMING, "HAMMING"},
+               {4, TURB_BITS, TURB_L2, "BITS"}};
   turb_collection *c;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     turb_collection_options o = TURB_COLLECTION_OPTIONS_INIT;
@@ -112,13 +116,15 @@ TEST(write, a_dropped_collection_is_gone_and_its_iterators_are_not) {
     char key[8];
     const int n = snprintf(key, sizeof key, "%03d", i);
     CHECK_OK_ERR(turb_put(f.c, (turb_bytes){key, (size_t)n}, ROW, TURB_NONE, NULL, fresh()), &err);
-    if (i == 50) CHECK_OK_ERR(turb_flush(f.db, NULL, fresh()), &err);
+    if (i == 50)
+      CHECK_OK_ERR(turb_flush(f.db, NULL, fresh()), &err);
   }
   turb_iterator *it;
   CHECK_OK_ERR(turb_iterator_open(f.c, NULL, &it, fresh()), &err);
   CHECK_OK_ERR(turb_collection_drop(f.db, "c", fresh()), &err);
   int count = 0;
-  for (turb_state s = turb_finish(it, turb_first(it)); s == TURB_READY; s = turb_next(it)) count++;
+  for (turb_state s = turb_finish(it, turb_first(it)); s == TURB_READY; s = turb_next(it))
+    count++;
   CHECK_EQ(count, 100);
   turb_iterator_close(it);
   CHECK_STATUS_ERR(turb_put(f.c, TURB_STR("k"), ROW, TURB_NONE, NULL, fresh()), TURB_NOT_FOUND, &err);
@@ -159,17 +165,22 @@ TEST(write, extremes_of_size) {
   CHECK_OK_ERR(turb_collection_create(f.db, "wide", &shape, &wide, fresh()), &err);
   static float row[TURB_MAX_DIMENSION];
   static char key[TURB_MAX_KEY_BYTES], attributes[3 << 20];
-  for (int i = 0; i < TURB_MAX_DIMENSION; i++) row[i] = (float)i;
-  for (size_t i = 0; i < sizeof attributes; i++) attributes[i] = (char)(i * 31);
+  for (int i = 0; i < TURB_MAX_DIMENSION; i++)
+    row[i] = (float)i;
+  for (size_t i = 0; i < sizeof attributes; i++)
+    attributes[i] = (char)(i * 31);
   memset(key, 'k', sizeof key);
   for (int i = 0; i < 6; i++) {
     key[0] = (char)('a' + i);
     const size_t size = i == 3 ? sizeof attributes : (size_t)i * 70000;
-    CHECK_OK_ERR(turb_put(wide, (turb_bytes){key, sizeof key}, (turb_bytes){row, sizeof row}, (turb_bytes){attributes, size}, NULL, fresh()), &err);
+    CHECK_OK_ERR(
+        turb_put(wide, (turb_bytes){key, sizeof key}, (turb_bytes){row, sizeof row}, (turb_bytes){attributes, size}, NULL, fresh()), &err);
   }
   for (int round = 0; round < 3; round++) {
-    if (round == 1) CHECK_OK_ERR(turb_flush(f.db, NULL, fresh()), &err);
-    if (round == 2) CHECK_OK_ERR(turb_compact(f.db, NULL, fresh()), &err);
+    if (round == 1)
+      CHECK_OK_ERR(turb_flush(f.db, NULL, fresh()), &err);
+    if (round == 2)
+      CHECK_OK_ERR(turb_compact(f.db, NULL, fresh()), &err);
     for (int i = 0; i < 6; i++) {
       key[0] = (char)('a' + i);
       turb_pinned pinned;
@@ -178,7 +189,8 @@ TEST(write, extremes_of_size) {
       CHECK_MEM_EQ(pinned.vector.data, row, sizeof row);
       const size_t size = i == 3 ? sizeof attributes : (size_t)i * 70000;
       CHECK_EQ(pinned.attributes.size, size);
-      if (size) CHECK_MEM_EQ(pinned.attributes.data, attributes, size);
+      if (size)
+        CHECK_MEM_EQ(pinned.attributes.data, attributes, size);
       turb_pinned_release(&pinned);
     }
     turb_iterator *it;
@@ -186,7 +198,8 @@ TEST(write, extremes_of_size) {
     int count = 0;
     for (turb_state s = turb_finish(it, turb_first(it)); s == TURB_READY; s = turb_next(it)) {
       CHECK_MEM_EQ(it->entry->vector.data, row, sizeof row);
-      if (it->entry->attributes.size) CHECK_MEM_EQ(it->entry->attributes.data, attributes, it->entry->attributes.size);
+      if (it->entry->attributes.size)
+        CHECK_MEM_EQ(it->entry->attributes.data, attributes, it->entry->attributes.size);
       count++;
     }
     CHECK_OK_ERR(turb_iterator_status(it, fresh()), &err);

@@ -69,14 +69,16 @@ static struct cursor *add_merge(struct subject *s, bool streaming) {
   uint32_t n = 0;
   children[n++] = add_memtable(s, 1 + world_random(&s->world, 200));
   const uint32_t runs = 1 + (uint32_t)world_random(&s->world, 4);
-  for (uint32_t i = 0; i < runs; i++) children[n++] = add_concat(s, world_random(&s->world, 900), 1 + world_random(&s->world, 4), streaming);
+  for (uint32_t i = 0; i < runs; i++)
+    children[n++] = add_concat(s, world_random(&s->world, 900), 1 + world_random(&s->world, 4), streaming);
   struct cursor *cursor;
   CHECK_OK_ERR(merge_cursor_open(&s->world.context, children, n, &cursor, fresh()), &err);
   return cursor;
 }
 
 static void random_bound(struct subject *s, int which, turb_bytes *bound) {
-  if (!s->expected.count || world_random(&s->world, 4) == 0) return;
+  if (!s->expected.count || world_random(&s->world, 4) == 0)
+    return;
   const struct world_entry *e = &s->expected.entries[world_random(&s->world, s->expected.count)];
   memcpy(s->bound_bytes[which], e->key, e->key_size);
   *bound = (turb_bytes){s->bound_bytes[which], e->key_size - (e->key_size > 7 && world_random(&s->world, 3) == 0 ? 1u : 0u)};
@@ -90,8 +92,10 @@ static struct cursor *bind(struct subject *s, struct cursor *child) {
   size_t n = 0;
   for (size_t i = 0; i < s->expected.count; i++) {
     const struct world_entry *e = &s->expected.entries[i];
-    if (s->bounds.lower.size && key_compare(e->key, e->key_size, s->bounds.lower.data, s->bounds.lower.size) < 0) continue;
-    if (s->bounds.upper.size && key_compare(e->key, e->key_size, s->bounds.upper.data, s->bounds.upper.size) >= 0) continue;
+    if (s->bounds.lower.size && key_compare(e->key, e->key_size, s->bounds.lower.data, s->bounds.lower.size) < 0)
+      continue;
+    if (s->bounds.upper.size && key_compare(e->key, e->key_size, s->bounds.upper.data, s->bounds.upper.size) >= 0)
+      continue;
     s->expected.entries[n++] = *e;
   }
   s->expected.count = n;
@@ -109,7 +113,9 @@ static struct cursor *make_visible(struct subject *s, struct cursor *child) {
   }
   CHECK_OK_ERR(range_deletes_build(deletes, count, NULL, &s->arena, &s->range_deletes, fresh()), &err);
   CHECK_OK_ERR(range_deletes_copy(&s->range_deletes, &s->arena, &s->range_deletes, fresh()), &err);
-  const struct visible_options options = {.snapshot = snapshot, .range_deletes = &s->range_deletes, .work_budget = world_random(&s->world, 2) ? 1 + (uint32_t)world_random(&s->world, 100) : 0};
+  const struct visible_options options = {.snapshot = snapshot,
+                                          .range_deletes = &s->range_deletes,
+                                          .work_budget = world_random(&s->world, 2) ? 1 + (uint32_t)world_random(&s->world, 100) : 0};
   struct cursor *cursor;
   CHECK_OK_ERR(visible_cursor_open(&s->world.context, child, &options, &cursor, fresh()), &err);
   size_t n = 0;
@@ -117,10 +123,12 @@ static struct cursor *make_visible(struct subject *s, struct cursor *child) {
   struct world_entry before;
   for (size_t i = 0; i < s->expected.count; i++) {
     const struct world_entry e = s->expected.entries[i];
-    if (e.sequence > snapshot || (decided && key_equal(before.key, before.key_size, e.key, e.key_size))) continue;
+    if (e.sequence > snapshot || (decided && key_equal(before.key, before.key_size, e.key, e.key_size)))
+      continue;
     before = e;
     decided = &before;
-    if (e.kind == SLOT_DELETE || range_deletes_cover(&s->range_deletes, (turb_bytes){e.key, e.key_size}, snapshot) > e.sequence) continue;
+    if (e.kind == SLOT_DELETE || range_deletes_cover(&s->range_deletes, (turb_bytes){e.key, e.key_size}, snapshot) > e.sequence)
+      continue;
     s->expected.entries[n++] = e;
   }
   s->expected.count = n;
@@ -132,9 +140,12 @@ static void end(struct subject *s) {
   reads_close(&s->world.reads);
   io_system_drain(s->world.system);
   reads_init(&s->world.reads, s->world.system, NULL);
-  for (size_t i = 0; i < s->run_count; i++) world_run_free(&s->runs[i]);
-  for (size_t i = 0; i < s->memtable_count; i++) memtable_release(s->memtables[i]);
-  for (size_t i = 0; i < s->part_count; i++) world_list_free(&s->parts[i]);
+  for (size_t i = 0; i < s->run_count; i++)
+    world_run_free(&s->runs[i]);
+  for (size_t i = 0; i < s->memtable_count; i++)
+    memtable_release(s->memtables[i]);
+  for (size_t i = 0; i < s->part_count; i++)
+    world_list_free(&s->parts[i]);
   world_list_free(&s->expected);
   arena_free(&s->arena);
   world_end(&s->world);
@@ -145,8 +156,10 @@ static void end(struct subject *s) {
 /* Goes on with a pending move by hand, so that the old entry can be looked at in between. */
 static turb_state finish_move(struct subject *s, turb_state state, const struct slot *old, const struct world_entry *old_entry) {
   while (state == TURB_PENDING || state == TURB_YIELD) {
-    if (old) CHECK_MSG(world_is(old, old_entry), "the old entry is gone while a move is pending");
-    if (state == TURB_PENDING) CHECK_OK_ERR(reads_wait(&s->world.reads, fresh()), &err);
+    if (old)
+      CHECK_MSG(world_is(old, old_entry), "the old entry is gone while a move is pending");
+    if (state == TURB_PENDING)
+      CHECK_OK_ERR(reads_wait(&s->world.reads, fresh()), &err);
     state = cursor_resume(s->cursor);
   }
   return state;
@@ -172,7 +185,8 @@ static ptrdiff_t lower_bound(const struct subject *s, turb_bytes key, uint64_t s
   for (; i < s->expected.count; i++) {
     const struct world_entry *e = &s->expected.entries[i];
     const int c = key_compare(e->key, e->key_size, key.data, key.size);
-    if (c > 0 || (c == 0 && e->sequence <= sequence)) break;
+    if (c > 0 || (c == 0 && e->sequence <= sequence))
+      break;
   }
   return (ptrdiff_t)i;
 }
@@ -190,13 +204,15 @@ static void random_target(struct subject *s, bool whole_keys, struct target *t) 
     memcpy(t->bytes, e->key, e->key_size);
     t->key = (turb_bytes){t->bytes, e->key_size};
     t->sequence = e->sequence;
-    if (world_random(&s->world, 3) == 0) t->bytes[e->key_size - 1] ^= 1;
+    if (world_random(&s->world, 3) == 0)
+      t->bytes[e->key_size - 1] ^= 1;
   } else {
     memcpy(t->bytes, "shared", 6);
     t->key = (turb_bytes){t->bytes, 6};
     t->sequence = 1;
   }
-  if (whole_keys || world_random(&s->world, 2)) t->sequence = world_random(&s->world, 2) ? SLOT_SEQUENCE_MAX : 0;
+  if (whole_keys || world_random(&s->world, 2))
+    t->sequence = world_random(&s->world, 2) ? SLOT_SEQUENCE_MAX : 0;
 }
 
 /* A batch from the current place on; returns the place after it. */
@@ -222,7 +238,8 @@ static void walk(struct subject *s, bool whole_keys, int moves) {
   for (int i = 0; i < moves; i++) {
     const bool placed = at >= 0 && (size_t)at < s->expected.count && s->cursor->state == TURB_READY;
     const uint64_t dice = placed ? world_random(&s->world, 14) : world_random(&s->world, 4);
-    if (world_random(&s->world, 40) == 0) world_chill(&s->world);
+    if (world_random(&s->world, 40) == 0)
+      world_chill(&s->world);
     struct target target;
     random_target(s, whole_keys, &target);
     const struct slot *old = placed ? s->cursor->slot : NULL;
@@ -235,7 +252,8 @@ static void walk(struct subject *s, bool whole_keys, int moves) {
       state = cursor_last(s->cursor);
       at = (ptrdiff_t)s->expected.count - 1;
     } else if (dice == 2) {
-      if (whole_keys) target.sequence = SLOT_SEQUENCE_MAX;
+      if (whole_keys)
+        target.sequence = SLOT_SEQUENCE_MAX;
       state = cursor_seek(s->cursor, target.key, target.sequence);
       at = lower_bound(s, target.key, target.sequence);
     } else if (dice == 3) {
@@ -266,7 +284,8 @@ static void walk_with_failures(struct subject *s, bool whole_keys) {
     world_chill(&s->world);
     turb_simulation_fail_at(s->world.simulation, turb_simulation_operations(s->world.simulation) + 1 + world_random(&s->world, 6), EIO);
     turb_state state = finish_move(s, world_random(&s->world, 2) ? cursor_first(s->cursor) : cursor_last(s->cursor), NULL, NULL);
-    for (int n = 0; n < 200 && state == TURB_READY; n++) state = finish_move(s, cursor_advance(s->cursor), NULL, NULL);
+    for (int n = 0; n < 200 && state == TURB_READY; n++)
+      state = finish_move(s, cursor_advance(s->cursor), NULL, NULL);
     if (state == TURB_FAILED) {
       CHECK_STATUS_ERR(cursor_error(s->cursor, fresh()), TURB_IO, &err);
       CHECK_NE(err.file[0], 0);
@@ -277,7 +296,18 @@ static void walk_with_failures(struct subject *s, bool whole_keys) {
   }
 }
 
-enum subject_kind { OF_MEMTABLE, OF_TABLE, OF_STREAM, OF_CONCAT, OF_CONCAT_STREAM, OF_MERGE, OF_MERGE_STREAM, OF_BOUNDED, OF_VISIBLE, OF_VISIBLE_BOUNDED };
+enum subject_kind {
+  OF_MEMTABLE,
+  OF_TABLE,
+  OF_STREAM,
+  OF_CONCAT,
+  OF_CONCAT_STREAM,
+  OF_MERGE,
+  OF_MERGE_STREAM,
+  OF_BOUNDED,
+  OF_VISIBLE,
+  OF_VISIBLE_BOUNDED
+};
 
 static void make(struct subject *s, enum subject_kind kind) {
   const bool streaming = kind == OF_STREAM || kind == OF_CONCAT_STREAM || kind == OF_MERGE_STREAM;
@@ -293,8 +323,10 @@ static void make(struct subject *s, enum subject_kind kind) {
     cursor = add_merge(s, streaming);
   }
   s->expected = world_join(s->parts, s->part_count);
-  if (kind == OF_BOUNDED || kind == OF_VISIBLE_BOUNDED) cursor = bind(s, cursor);
-  if (kind == OF_VISIBLE || kind == OF_VISIBLE_BOUNDED) cursor = make_visible(s, cursor);
+  if (kind == OF_BOUNDED || kind == OF_VISIBLE_BOUNDED)
+    cursor = bind(s, cursor);
+  if (kind == OF_VISIBLE || kind == OF_VISIBLE_BOUNDED)
+    cursor = make_visible(s, cursor);
   s->cursor = cursor;
 }
 
@@ -308,7 +340,8 @@ static void obey(enum subject_kind kind) {
     make(&s, kind);
     CHECK_EQ(cursor_advance(s.cursor), TURB_FAILED); /* FRESH */
     walk(&s, whole_keys, 150);
-    if (kind != OF_MEMTABLE) walk_with_failures(&s, whole_keys);
+    if (kind != OF_MEMTABLE)
+      walk_with_failures(&s, whole_keys);
     if (world_random(&s.world, 2)) { /* closed with reads in flight */
       world_chill(&s.world);
       (void)cursor_first(s.cursor);
@@ -318,13 +351,33 @@ static void obey(enum subject_kind kind) {
   }
 }
 
-TEST(contract, memtable) { obey(OF_MEMTABLE); }
-TEST(contract, table) { obey(OF_TABLE); }
-TEST(contract, table_streaming) { obey(OF_STREAM); }
-TEST(contract, concat) { obey(OF_CONCAT); }
-TEST(contract, concat_streaming) { obey(OF_CONCAT_STREAM); }
-TEST(contract, merge) { obey(OF_MERGE); }
-TEST(contract, merge_streaming) { obey(OF_MERGE_STREAM); }
-TEST(contract, bounded) { obey(OF_BOUNDED); }
-TEST(contract, visible) { obey(OF_VISIBLE); }
-TEST(contract, visible_bounded) { obey(OF_VISIBLE_BOUNDED); }
+TEST(contract, memtable) {
+  obey(OF_MEMTABLE);
+}
+TEST(contract, table) {
+  obey(OF_TABLE);
+}
+TEST(contract, table_streaming) {
+  obey(OF_STREAM);
+}
+TEST(contract, concat) {
+  obey(OF_CONCAT);
+}
+TEST(contract, concat_streaming) {
+  obey(OF_CONCAT_STREAM);
+}
+TEST(contract, merge) {
+  obey(OF_MERGE);
+}
+TEST(contract, merge_streaming) {
+  obey(OF_MERGE_STREAM);
+}
+TEST(contract, bounded) {
+  obey(OF_BOUNDED);
+}
+TEST(contract, visible) {
+  obey(OF_VISIBLE);
+}
+TEST(contract, visible_bounded) {
+  obey(OF_VISIBLE_BOUNDED);
+}

@@ -28,13 +28,16 @@ void world_begin(struct world *world, uint64_t seed, uint64_t budget_bytes) {
   options.short_percent = 10;
   CHECK_OK_ERR(turb_simulation_create(&options, &world->simulation, &err), &err);
   budget_init(&world->budget, budget_bytes);
-  const struct io_system_options system = {.backend = TURB_BACKEND_SIMULATED, .simulation = world->simulation, .allocator = alloc_default(), .logger = &world->logger};
+  const struct io_system_options system = {
+      .backend = TURB_BACKEND_SIMULATED, .simulation = world->simulation, .allocator = alloc_default(), .logger = &world->logger};
   CHECK_OK_ERR(io_system_open(&system, &world->system, &err), &err);
   CHECK_OK_ERR(io_make_folder(world->system, "/t", &err), &err);
   CHECK_OK_ERR(cache_create(alloc_default(), &world->budget, &world->cache, &err), &err);
-  world->env = (struct table_env){.system = world->system, .allocator = alloc_default(), .budget = &world->budget, .cache = world->cache, .logger = &world->logger};
+  world->env = (struct table_env){
+      .system = world->system, .allocator = alloc_default(), .budget = &world->budget, .cache = world->cache, .logger = &world->logger};
   reads_init(&world->reads, world->system, NULL);
-  world->context = (struct cursor_context){.reads = &world->reads, .allocator = alloc_default(), .budget = &world->budget, .fill_cache = world_random(world, 2)};
+  world->context = (struct cursor_context){
+      .reads = &world->reads, .allocator = alloc_default(), .budget = &world->budget, .fill_cache = world_random(world, 2)};
 }
 
 void world_end(struct world *world) {
@@ -43,7 +46,8 @@ void world_end(struct world *world) {
   cache_destroy(world->cache);
   io_system_close(world->system);
   turb_simulation_free(world->simulation);
-  for (int use = 0; use < BUDGET_USES; use++) CHECK_EQ(budget_used_for(&world->budget, (enum budget_use)use), 0);
+  for (int use = 0; use < BUDGET_USES; use++)
+    CHECK_EQ(budget_used_for(&world->budget, (enum budget_use)use), 0);
 }
 
 static int by_entry_order(const void *a, const void *b) {
@@ -58,7 +62,8 @@ struct world_list world_make(struct world *world, size_t count) {
     struct world_entry *e = &list.entries[i];
     memcpy(e->key, "shared", 6);
     e->key_size = (uint16_t)(6 + 1 + world_random(world, 12));
-    for (uint16_t b = 6; b < e->key_size; b++) e->key[b] = (uint8_t)("\0ab\xff"[world_random(world, 4)]);
+    for (uint16_t b = 6; b < e->key_size; b++)
+      e->key[b] = (uint8_t)("\0ab\xff"[world_random(world, 4)]);
     e->sequence = world->next_sequence++;
     e->kind = world_random(world, 5) ? SLOT_PUT : SLOT_DELETE;
   }
@@ -68,7 +73,8 @@ struct world_list world_make(struct world *world, size_t count) {
 
 struct world_list world_join(const struct world_list *lists, size_t count) {
   struct world_list all = {0};
-  for (size_t i = 0; i < count; i++) all.count += lists[i].count;
+  for (size_t i = 0; i < count; i++)
+    all.count += lists[i].count;
   all.entries = calloc(all.count ? all.count : 1, sizeof *all.entries);
   size_t at = 0;
   for (size_t i = 0; i < count; i++) {
@@ -97,7 +103,8 @@ static void add(struct memtable *memtable, const struct world_entry *e) {
 
 static struct memtable *new_memtable(struct world *world, struct budget *budget) {
   (void)world;
-  const struct memtable_options options = {.allocator = alloc_default(), .budget = budget, .row_bytes = WORLD_DIMENSION * 4, .stride = WORLD_DIMENSION * 4};
+  const struct memtable_options options = {
+      .allocator = alloc_default(), .budget = budget, .row_bytes = WORLD_DIMENSION * 4, .stride = WORLD_DIMENSION * 4};
   struct memtable *memtable;
   turb_error err = TURB_ERROR_INIT;
   CHECK_OK_ERR(memtable_create(&options, &memtable, &err), &err);
@@ -106,7 +113,8 @@ static struct memtable *new_memtable(struct world *world, struct budget *budget)
 
 struct memtable *world_memtable(struct world *world, const struct world_list *list) {
   struct memtable *memtable = new_memtable(world, &world->budget);
-  for (size_t i = 0; i < list->count; i++) add(memtable, &list->entries[(i * 7919) % list->count]); /* 7919 is prime, so each comes once unless it divides */
+  for (size_t i = 0; i < list->count; i++)
+    add(memtable, &list->entries[(i * 7919) % list->count]); /* 7919 is prime, so each comes once unless it divides */
   return memtable;
 }
 
@@ -116,8 +124,12 @@ static struct table *write_table(struct world *world, const struct world_list *l
   struct table_env env = world->env;
   env.budget = &unlimited;
   struct memtable *memtable = new_memtable(world, &unlimited);
-  for (size_t i = first; i < last; i++) add(memtable, &list->entries[i]);
-  struct table_writer_options options = {.shape = {.dimension = WORLD_DIMENSION, .type = TURB_F32, .metric = TURB_L2}, .file_number = world->next_file++, .collection_id = 1, .job = 1};
+  for (size_t i = first; i < last; i++)
+    add(memtable, &list->entries[i]);
+  struct table_writer_options options = {.shape = {.dimension = WORLD_DIMENSION, .type = TURB_F32, .metric = TURB_L2},
+                                         .file_number = world->next_file++,
+                                         .collection_id = 1,
+                                         .job = 1};
   table_shape_derive(&options.shape);
   char path[64];
   (void)snprintf(path, sizeof path, "/t/table-%llu", (unsigned long long)options.file_number);
@@ -138,15 +150,19 @@ static struct table *write_table(struct world *world, const struct world_list *l
   return table;
 }
 
-static bool same_key(const struct world_entry *a, const struct world_entry *b) { return key_equal(a->key, a->key_size, b->key, b->key_size); }
+static bool same_key(const struct world_entry *a, const struct world_entry *b) {
+  return key_equal(a->key, a->key_size, b->key, b->key_size);
+}
 
 struct run_view world_run(struct world *world, const struct world_list *list, size_t tables, uint32_t number) {
   struct run_view run = {.sources = calloc(tables ? tables : 1, sizeof *run.sources)};
   size_t at = 0;
   for (size_t t = 0; t < tables && at < list->count; t++) {
     size_t end = t + 1 == tables ? list->count : at + 1 + world_random(world, 2 * (list->count - at) / (tables - t));
-    if (end > list->count) end = list->count;
-    while (end < list->count && same_key(&list->entries[end - 1], &list->entries[end])) end++;
+    if (end > list->count)
+      end = list->count;
+    while (end < list->count && same_key(&list->entries[end - 1], &list->entries[end]))
+      end++;
     run.sources[run.count++] = (struct source){.table = write_table(world, list, at, end), .run = number};
     at = end;
   }
@@ -154,15 +170,18 @@ struct run_view world_run(struct world *world, const struct world_list *list, si
 }
 
 void world_run_free(struct run_view *run) {
-  for (uint32_t t = 0; t < run->count; t++) table_release(run->sources[t].table);
+  for (uint32_t t = 0; t < run->count; t++)
+    table_release(run->sources[t].table);
   free(run->sources);
 }
 
 void world_chill(struct world *world) {
   const uint64_t all = budget_limit(&world->budget) - budget_used(&world->budget) + budget_used_for(&world->budget, BUDGET_CACHE);
-  if (budget_take(&world->budget, BUDGET_JOB, all)) budget_give(&world->budget, BUDGET_JOB, all);
+  if (budget_take(&world->budget, BUDGET_JOB, all))
+    budget_give(&world->budget, BUDGET_JOB, all);
 }
 
 bool world_is(const struct slot *slot, const struct world_entry *entry) {
-  return key_equal(slot_key(slot), slot->key_size, entry->key, entry->key_size) && slot_sequence(slot) == entry->sequence && slot_kind(slot) == entry->kind;
+  return key_equal(slot_key(slot), slot->key_size, entry->key, entry->key_size) && slot_sequence(slot) == entry->sequence &&
+         slot_kind(slot) == entry->kind;
 }

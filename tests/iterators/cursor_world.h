@@ -9,7 +9,7 @@
 #include "sstable/writer.h"
 #include "tests/support/test.h"
 
-#define WORLD_DIMENSION 4
+#define WORLD_DIMENSION   4
 #define WORLD_ENTRIES_MAX 4000
 
 struct world_entry {
@@ -34,7 +34,9 @@ struct world {
   struct table_env env;
   struct reads reads;
   struct cursor_context context;
-  struct random_state { uint64_t value; } random;
+  struct random_state {
+    uint64_t value;
+  } random;
   uint64_t next_file, next_sequence;
 };
 

@@ -5,7 +5,7 @@
 #include "tests/support/test.h"
 
 #define DIMENSION 8
-#define KEYS 64 /* a writer; one batch writes all of them with one value */
+#define KEYS      64 /* a writer; one batch writes all of them with one value */
 
 struct stage {
   turb_db *db;
@@ -31,12 +31,15 @@ static void *write_batches(void *context) {
   CHECK_OK_ERR(turb_batch_create(stage->db, &batch, &err), &err);
   for (uint64_t round = 1; round <= stage->limit; round++) {
     float vector[DIMENSION];
-    for (int i = 0; i < DIMENSION; i++) vector[i] = (float)(round * 8 + (uint64_t)i);
+    for (int i = 0; i < DIMENSION; i++)
+      vector[i] = (float)(round * 8 + (uint64_t)i);
     turb_batch_clear(batch);
     for (uint32_t i = 0; i < KEYS; i++) {
       uint8_t key[8];
       key_of(writer, i, key);
-      CHECK_OK_ERR(turb_batch_put(batch, stage->collection, (turb_bytes){key, 8}, (turb_bytes){vector, sizeof vector}, (turb_bytes){&round, 8}, &err), &err);
+      CHECK_OK_ERR(turb_batch_put(batch, stage->collection, (turb_bytes){key, 8}, (turb_bytes){vector, sizeof vector},
+                                  (turb_bytes){&round, 8}, &err),
+                   &err);
     }
     turb_write_options options = TURB_WRITE_OPTIONS_INIT;
     options.durability = round % 16 ? TURB_LOGGED : TURB_DURABLE;
@@ -62,12 +65,14 @@ static void *read_states(void *context) {
       CHECK_EQ(it->entry->attributes.size, 8);
       memcpy(&round, it->entry->attributes.data, 8);
       CHECK_EQ((uint64_t)((const float *)it->entry->vector.data)[3], round * 8 + 3);
-      if (!counts[key[2]]++) seen[key[2]] = round;
+      if (!counts[key[2]]++)
+        seen[key[2]] = round;
       CHECK_MSG(seen[key[2]] == round, "half a batch: rounds %llu and %llu", (unsigned long long)seen[key[2]], (unsigned long long)round);
     }
     CHECK_OK_ERR(turb_iterator_status(it, &err), &err);
     turb_iterator_close(it);
-    for (int w = 0; w < 16; w++) CHECK(counts[w] == 0 || counts[w] == KEYS);
+    for (int w = 0; w < 16; w++)
+      CHECK(counts[w] == 0 || counts[w] == KEYS);
   }
   return NULL;
 }
@@ -95,7 +100,8 @@ static void *read_points(void *context) {
       CHECK_OK_ERR(status, &err);
       uint64_t round;
       memcpy(&round, pinned.attributes.data, 8);
-      if (!first) first = round;
+      if (!first)
+        first = round;
       CHECK_EQ(round, first);
       turb_pinned_release(&pinned);
     }
@@ -114,7 +120,8 @@ static void *care(void *context) {
       CHECK(status == TURB_OK || status == TURB_CANCELLED);
       err = (turb_error)TURB_ERROR_INIT;
     }
-    if (n % 7 == 5) CHECK_OK_ERR(turb_cancel(stage->db, 0, &err), &err);
+    if (n % 7 == 5)
+      CHECK_OK_ERR(turb_cancel(stage->db, 0, &err), &err);
   }
   return NULL;
 }
@@ -134,18 +141,25 @@ static void run(int32_t workers) {
   shape.dimension = DIMENSION;
   CHECK_OK_ERR(turb_collection_create(stage.db, "c", &shape, &stage.collection, &err), &err);
   pthread_t writers[3], others[4];
-  for (int i = 0; i < 3; i++) CHECK_EQ(pthread_create(&writers[i], NULL, write_batches, &stage), 0);
+  for (int i = 0; i < 3; i++)
+    CHECK_EQ(pthread_create(&writers[i], NULL, write_batches, &stage), 0);
   CHECK_EQ(pthread_create(&others[0], NULL, read_states, &stage), 0);
   CHECK_EQ(pthread_create(&others[1], NULL, read_states, &stage), 0);
   CHECK_EQ(pthread_create(&others[2], NULL, read_points, &stage), 0);
   CHECK_EQ(pthread_create(&others[3], NULL, care, &stage), 0);
-  for (int i = 0; i < 3; i++) CHECK_EQ(pthread_join(writers[i], NULL), 0);
+  for (int i = 0; i < 3; i++)
+    CHECK_EQ(pthread_join(writers[i], NULL), 0);
   atomic_store(&stage.stop, true);
-  for (int i = 0; i < 4; i++) CHECK_EQ(pthread_join(others[i], NULL), 0);
+  for (int i = 0; i < 4; i++)
+    CHECK_EQ(pthread_join(others[i], NULL), 0);
   CHECK_EQ(atomic_load(&stage.rounds), 3 * stage.limit);
   CHECK_OK_ERR(turb_wait_idle(stage.db, 60000, &err), &err);
   CHECK_OK_ERR(turb_close(stage.db, &err), &err);
 }
 
-TEST(concurrent, with_two_workers) { run(2); }
-TEST(concurrent, without_workers) { run(-1); }
+TEST(concurrent, with_two_workers) {
+  run(2);
+}
+TEST(concurrent, without_workers) {
+  run(-1);
+}

@@ -41,22 +41,28 @@ static void finish(struct run *run) {
 static void work(struct run *run) {
   struct world *world = &run->world;
   turb_error err = TURB_ERROR_INIT;
-  if (world_open(world, &err) != TURB_OK) return;
+  if (world_open(world, &err) != TURB_OK)
+    return;
   run->opened = true;
   for (int i = 0; i < WRITES; i++) {
     const bool durable = world_random(world, 2);
     err = (turb_error)TURB_ERROR_INIT;
-    if (world_write(world, durable ? TURB_DURABLE : TURB_LOGGED, &run->pending, &err) != TURB_OK) return;
+    if (world_write(world, durable ? TURB_DURABLE : TURB_LOGGED, &run->pending, &err) != TURB_OK)
+      return;
     run->ends[world->sequence] = true;
-    if (durable && run->pending.count) run->durable = world->sequence;
+    if (durable && run->pending.count)
+      run->durable = world->sequence;
     run->pending.count = 0;
     const uint64_t dice = world_random(world, 100);
     turb_status status = TURB_OK;
-    if (dice < 6) status = turb_flush(world->db, NULL, &err);
-    else if (dice < 9) status = turb_compact(world->db, NULL, &err);
+    if (dice < 6)
+      status = turb_flush(world->db, NULL, &err);
+    else if (dice < 9)
+      status = turb_compact(world->db, NULL, &err);
     else if (dice < 12) {
       status = turb_sync(world->db, &err);
-      if (status == TURB_OK) run->durable = world->sequence;
+      if (status == TURB_OK)
+        run->durable = world->sequence;
     } else if (dice < 14) {
       bool more;
       status = turb_maintain(world->db, 1, &more, &err);
@@ -64,7 +70,8 @@ static void work(struct run *run) {
       world_close(world);
       status = world_open(world, &err);
     }
-    if (status != TURB_OK) return;
+    if (status != TURB_OK)
+      return;
   }
 }
 
@@ -81,7 +88,8 @@ static uint64_t visible_sequence(struct world *world) {
 static void check_recovered(struct run *run, uint64_t point) {
   struct world *world = &run->world;
   run->ends[0] = true;
-  if (run->pending.count) world_apply(world, &run->pending); /* the model now has all that may be there */
+  if (run->pending.count)
+    world_apply(world, &run->pending); /* the model now has all that may be there */
   const uint64_t last = world->sequence;
   run->ends[last] = true;
   turb_error err = TURB_ERROR_INIT;
@@ -91,7 +99,8 @@ static void check_recovered(struct run *run, uint64_t point) {
   CHECK_GE(visible, run->durable);
   bool matched = false;
   for (uint64_t sequence = (visible < last ? visible : last) + 1; sequence-- > run->durable && !matched;) {
-    if (!run->ends[sequence]) continue;
+    if (!run->ends[sequence])
+      continue;
     world->sequence = sequence;
     matched = world_matches(world);
   }
@@ -106,13 +115,15 @@ static void crash_at(uint64_t seed, uint64_t point) {
   begin(&run, seed);
   turb_simulation_cut_power_at(run.simulation, point);
   work(&run);
-  if (run.world.db) world_close(&run.world);
+  if (run.world.db)
+    world_close(&run.world);
   turb_simulation_restart(run.simulation);
   check_recovered(&run, point);
   /* It goes on as a database. */
   turb_error err = TURB_ERROR_INIT;
   struct world_pending pending;
-  for (int i = 0; i < 10; i++) CHECK_OK_ERR(world_write(&run.world, TURB_DURABLE, &pending, &err), &err);
+  for (int i = 0; i < 10; i++)
+    CHECK_OK_ERR(world_write(&run.world, TURB_DURABLE, &pending, &err), &err);
   if (point % 8 == 0) {
     CHECK_OK_ERR(turb_compact(run.world.db, NULL, &err), &err);
     world_close(&run.world);
@@ -136,6 +147,7 @@ TEST_TIMEOUT(crash, at_every_operation, 1200) {
     world_close(&whole.world);
     finish(&whole);
     const uint64_t share = test_scale(75, 30, 600), stride = operations / share + 1;
-    for (uint64_t point = 1 + (seed + round) % stride; point <= operations && done < points; point += stride, done++) crash_at(seed + round, point);
+    for (uint64_t point = 1 + (seed + round) % stride; point <= operations && done < points; point += stride, done++)
+      crash_at(seed + round, point);
   }
 }

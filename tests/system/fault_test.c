@@ -43,8 +43,10 @@ static turb_status maybe_care(struct run *run) {
   struct world *world = &run->world;
   turb_error err = TURB_ERROR_INIT;
   const uint64_t dice = world_random(world, 100);
-  if (dice < 10) return turb_flush(world->db, NULL, &err);
-  if (dice < 15) return turb_compact(world->db, NULL, &err);
+  if (dice < 10)
+    return turb_flush(world->db, NULL, &err);
+  if (dice < 15)
+    return turb_compact(world->db, NULL, &err);
   return TURB_OK;
 }
 
@@ -71,12 +73,14 @@ static void work(struct run *run) {
         CHECK_OK_ERR(world_open(world, &err), &err);
         turb_snapshot *snapshot;
         CHECK_OK(turb_snapshot_create(world->db, &snapshot, &err));
-        if (turb_snapshot_sequence(snapshot) > world->sequence) world_apply(world, &pending);
+        if (turb_snapshot_sequence(snapshot) > world->sequence)
+          world_apply(world, &pending);
         turb_snapshot_release(snapshot);
         CHECK(world_matches(world));
       }
     }
-    if (maybe_care(run) != TURB_OK) run->failures++;
+    if (maybe_care(run) != TURB_OK)
+      run->failures++;
   }
 }
 
@@ -86,7 +90,8 @@ static void check(struct run *run, uint64_t point, const char *what) {
   turb_error err = TURB_ERROR_INIT;
   test_allocator_fail_at(&run->allocator, 0);
   turb_simulation_fail_at(run->simulation, 0, 0);
-  if (!world->db) CHECK_OK_ERR(world_open(world, &err), &err);
+  if (!world->db)
+    CHECK_OK_ERR(world_open(world, &err), &err);
   CHECK_MSG(world_matches(world), "%s %llu: before reopening", what, (unsigned long long)point);
   world_close(world);
   CHECK_OK_ERR(world_open(world, &err), &err);

@@ -8,7 +8,8 @@
 #define DIMENSION 16
 
 static void fill(uint64_t number, float *vector) {
-  for (int i = 0; i < DIMENSION; i++) vector[i] = (float)((number * 13 + (uint64_t)i) % 1021);
+  for (int i = 0; i < DIMENSION; i++)
+    vector[i] = (float)((number * 13 + (uint64_t)i) % 1021);
 }
 
 static turb_status open_db(const char *path, turb_db **db, turb_collection **collection, turb_error *err) {
@@ -18,9 +19,11 @@ static turb_status open_db(const char *path, turb_db **db, turb_collection **col
   options.table_bytes = 256 << 10;
   options.size_ratio = 4;
   turb_status status = turb_open(path, &options, db, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   status = turb_collection_open(*db, "k", collection, NULL);
-  if (status != TURB_NOT_FOUND) return status;
+  if (status != TURB_NOT_FOUND)
+    return status;
   turb_collection_options shape = TURB_COLLECTION_OPTIONS_INIT;
   shape.dimension = DIMENSION;
   return turb_collection_create(*db, "k", &shape, collection, err);
@@ -31,16 +34,19 @@ static void write_for_ever(const char *path, uint64_t first, int pipe_end) {
   turb_db *db;
   turb_collection *collection;
   turb_error err = TURB_ERROR_INIT;
-  if (open_db(path, &db, &collection, &err) != TURB_OK) _exit(2);
+  if (open_db(path, &db, &collection, &err) != TURB_OK)
+    _exit(2);
   turb_write_options options = TURB_WRITE_OPTIONS_INIT;
   for (uint64_t n = first;; n++) {
     float vector[DIMENSION];
     fill(n, vector);
     const uint64_t key = __builtin_bswap64(n * UINT64_C(0x9e3779b97f4a7c15));
     options.durability = n % 50 ? TURB_LOGGED : TURB_DURABLE; /* a killed process loses neither */
-    if (turb_put(collection, (turb_bytes){&key, sizeof key}, (turb_bytes){vector, sizeof vector}, (turb_bytes){&n, sizeof n}, &options, &err) != TURB_OK)
+    if (turb_put(collection, (turb_bytes){&key, sizeof key}, (turb_bytes){vector, sizeof vector}, (turb_bytes){&n, sizeof n}, &options,
+                 &err) != TURB_OK)
       _exit(3);
-    if (write(pipe_end, &n, sizeof n) != (ssize_t)sizeof n) _exit(4);
+    if (write(pipe_end, &n, sizeof n) != (ssize_t)sizeof n)
+      _exit(4);
   }
 }
 
@@ -55,7 +61,8 @@ static void verify(const char *path, uint64_t last) {
     uint64_t attribute;
     size_t size;
     fill(n, wanted);
-    const turb_status status = turb_get(collection, (turb_bytes){&key, sizeof key}, NULL, vector, &attribute, sizeof attribute, &size, NULL, &err);
+    const turb_status status =
+        turb_get(collection, (turb_bytes){&key, sizeof key}, NULL, vector, &attribute, sizeof attribute, &size, NULL, &err);
     CHECK_MSG(status == TURB_OK, "entry %llu of %llu: %s", (unsigned long long)n, (unsigned long long)last, err.message);
     CHECK_MEM_EQ(vector, wanted, sizeof wanted);
     CHECK_EQ(size, sizeof attribute);
@@ -91,8 +98,10 @@ TEST(killed, keeps_what_was_acknowledged) {
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK(WIFSIGNALED(status));
     uint64_t n;
-    while (read(ends[0], &n, sizeof n) == (ssize_t)sizeof n) last = n;
+    while (read(ends[0], &n, sizeof n) == (ssize_t)sizeof n)
+      last = n;
     close(ends[0]);
-    if (i % 8 == 7 || i + 1 == kills) verify(kept, last);
+    if (i % 8 == 7 || i + 1 == kills)
+      verify(kept, last);
   }
 }

@@ -65,7 +65,8 @@ static void run_model(turb_backend backend, uint64_t steps) {
     }
     CHECK_OK_ERR(world_open(&world, &err), &err);
     const uint64_t count = steps - round * 20000 < 20000 ? steps - round * 20000 : 20000;
-    for (uint64_t i = 0; i < count; i++) step(&world);
+    for (uint64_t i = 0; i < count; i++)
+      step(&world);
     world_check(&world);
     world_close(&world);
     CHECK_OK_ERR(world_open(&world, &err), &err);
@@ -76,6 +77,12 @@ static void run_model(turb_backend backend, uint64_t steps) {
   }
 }
 
-TEST(model, uring) { run_model(TURB_BACKEND_AUTO, test_scale(20000, 5000, 700000)); }
-TEST(model, blocking) { run_model(TURB_BACKEND_BLOCKING, test_scale(20000, 5000, 600000)); }
-TEST(model, simulated) { run_model(TURB_BACKEND_SIMULATED, test_scale(20000, 5000, 900000)); }
+TEST(model, uring) {
+  run_model(TURB_BACKEND_AUTO, test_scale(20000, 5000, 700000));
+}
+TEST(model, blocking) {
+  run_model(TURB_BACKEND_BLOCKING, test_scale(20000, 5000, 600000));
+}
+TEST(model, simulated) {
+  run_model(TURB_BACKEND_SIMULATED, test_scale(20000, 5000, 900000));
+}

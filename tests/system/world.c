@@ -21,10 +21,12 @@ static int by_bytes(const void *a, const void *b) {
 
 static void make_key(struct world *world, struct world_key *key, size_t number) {
   size_t size = 1 + world_random(world, 40);
-  if (world_random(world, 100) == 0) size = 3000 + world_random(world, 1000);
+  if (world_random(world, 100) == 0)
+    size = 3000 + world_random(world, 1000);
   char text[32];
   const int n = snprintf(text, sizeof text, "%zx", number * 2654435761u % 1000003);
-  if (size < (size_t)n) size = (size_t)n; /* distinct for distinct numbers */
+  if (size < (size_t)n)
+    size = (size_t)n; /* distinct for distinct numbers */
   key->bytes = malloc(size);
   key->size = size;
   const uint8_t fill = world_random(world, 3) ? 'a' : 0xff;
@@ -42,7 +44,8 @@ void world_init(struct world *world, uint64_t seed, size_t key_count, uint32_t d
   for (int c = 0; c < WORLD_COLLECTIONS; c++) {
     struct world_collection *collection = &world->collections[c];
     collection->keys = calloc(key_count, sizeof *collection->keys);
-    for (size_t k = 0; k < key_count; k++) make_key(world, &collection->keys[k], k);
+    for (size_t k = 0; k < key_count; k++)
+      make_key(world, &collection->keys[k], k);
     qsort(collection->keys, key_count, sizeof *collection->keys, by_bytes);
   }
 }
@@ -57,15 +60,19 @@ void world_free(struct world *world) {
   }
 }
 
-size_t world_vector_bytes(const struct world *world) { return world->dimension * sizeof(float); }
+size_t world_vector_bytes(const struct world *world) {
+  return world->dimension * sizeof(float);
+}
 
 void world_vector(const struct world *world, uint64_t value, float *vector) {
-  for (uint32_t i = 0; i < world->dimension; i++) vector[i] = (float)((value * 31 + i * 7) % 1009) - 500.0f;
+  for (uint32_t i = 0; i < world->dimension; i++)
+    vector[i] = (float)((value * 31 + i * 7) % 1009) - 500.0f;
 }
 
 size_t world_attributes(uint64_t value, uint8_t *bytes) {
   const size_t size = value % 7 == 0 ? 0 : value % 97 == 0 ? 4000 : value % 50;
-  for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)(value + i);
+  for (size_t i = 0; i < size; i++)
+    bytes[i] = (uint8_t)(value + i);
   return size;
 }
 
@@ -75,10 +82,12 @@ uint64_t world_expected(const struct world_collection *collection, size_t key, u
   const struct world_key *k = &collection->keys[key];
   for (size_t i = k->count; i-- > 0;)
     if (k->versions[i].sequence <= sequence) {
-      if (at) *at = k->versions[i].sequence;
+      if (at)
+        *at = k->versions[i].sequence;
       return k->versions[i].value;
     }
-  if (at) *at = 0;
+  if (at)
+    *at = 0;
   return 0;
 }
 
@@ -95,7 +104,8 @@ void world_forget_after(struct world *world, uint64_t sequence) {
   for (int c = 0; c < WORLD_COLLECTIONS; c++)
     for (size_t k = 0; k < world->key_count; k++) {
       struct world_key *key = &world->collections[c].keys[k];
-      while (key->count && key->versions[key->count - 1].sequence > sequence) key->count--;
+      while (key->count && key->versions[key->count - 1].sequence > sequence)
+        key->count--;
     }
   world->sequence = sequence;
 }
@@ -117,7 +127,8 @@ turb_status world_open(struct world *world, turb_error *err) {
     turb_error why = TURB_ERROR_INIT;
     status = turb_collection_open(world->db, names[c], &world->collections[c].handle, &why);
     if (status != TURB_NOT_FOUND) {
-      if (status != TURB_OK && err) *err = why;
+      if (status != TURB_OK && err)
+        *err = why;
       continue;
     }
     turb_collection_options options = TURB_COLLECTION_OPTIONS_INIT;
@@ -134,7 +145,8 @@ turb_status world_open(struct world *world, turb_error *err) {
 }
 
 void world_close(struct world *world) {
-  while (world->snapshot_count) world_drop_snapshot(world);
+  while (world->snapshot_count)
+    world_drop_snapshot(world);
   turb_error err = TURB_ERROR_INIT;
   const turb_status status = turb_close(world->db, &err);
   CHECK_MSG(status != TURB_BUSY, "close: %s", err.message);
@@ -142,7 +154,8 @@ void world_close(struct world *world) {
 }
 
 void world_take_snapshot(struct world *world) {
-  if (world->snapshot_count == 8) world_drop_snapshot(world);
+  if (world->snapshot_count == 8)
+    world_drop_snapshot(world);
   struct world_snapshot *s = &world->snapshots[world->snapshot_count];
   turb_error err = TURB_ERROR_INIT;
   CHECK_OK_ERR(turb_snapshot_create(world->db, &s->handle, &err), &err);
@@ -152,7 +165,8 @@ void world_take_snapshot(struct world *world) {
 }
 
 void world_drop_snapshot(struct world *world) {
-  if (!world->snapshot_count) return;
+  if (!world->snapshot_count)
+    return;
   const size_t i = world_random(world, world->snapshot_count);
   turb_snapshot_release(world->snapshots[i].handle);
   world->snapshots[i] = world->snapshots[--world->snapshot_count];
@@ -176,7 +190,8 @@ static turb_status write_batch(struct world *world, const turb_write_options *op
                                uint8_t *attributes, turb_error *err) {
   turb_batch *batch;
   turb_status status = turb_batch_create(world->db, &batch, err);
-  if (status != TURB_OK) return status;
+  if (status != TURB_OK)
+    return status;
   const size_t n = 1 + world_random(world, 12);
   for (size_t i = 0; i < n && status == TURB_OK; i++) {
     const uint32_t c = (uint32_t)world_random(world, WORLD_COLLECTIONS);
@@ -217,7 +232,8 @@ static turb_status write_conditional(struct world *world, enum world_write kind,
   } else if (kind == WORLD_IF_SEQUENCE) {
     const bool right = world_random(world, 2);
     wanted = now && right ? TURB_OK : TURB_CONFLICT;
-    status = turb_put_if_sequence(handle, key_of(world, c, k), row, (turb_bytes){attributes, size}, right ? at : at + 1000000, options, err);
+    status =
+        turb_put_if_sequence(handle, key_of(world, c, k), row, (turb_bytes){attributes, size}, right ? at : at + 1000000, options, err);
   } else {
     /* The vector stays, so the value keeps it: the model knows attributes by value alone. */
     value = now;
@@ -225,9 +241,11 @@ static turb_status write_conditional(struct world *world, enum world_write kind,
     wanted = now ? TURB_OK : TURB_NOT_FOUND;
     status = turb_update_attributes(handle, key_of(world, c, k), (turb_bytes){attributes, size}, options, err);
   }
-  if (wanted == TURB_OK) add_change(pending, c, k, k + 1, value);
+  if (wanted == TURB_OK)
+    add_change(pending, c, k, k + 1, value);
   if (status != TURB_OK && status == wanted) {
-    if (err) *err = (turb_error)TURB_ERROR_INIT;
+    if (err)
+      *err = (turb_error)TURB_ERROR_INIT;
     return TURB_OK;
   }
   CHECK_MSG(status == wanted || (status != TURB_OK && status != TURB_CONFLICT && status != TURB_NOT_FOUND), "conditional write: %s, not %s",
@@ -260,14 +278,16 @@ turb_status world_write(struct world *world, turb_durability durability, struct 
     world_vector(world, value, vector);
     const size_t size = world_attributes(value, attributes);
     add_change(pending, c, k, k + 1, value);
-    status = turb_put(handle, key_of(world, c, k), (turb_bytes){vector, world_vector_bytes(world)}, (turb_bytes){attributes, size}, &options, err);
+    status = turb_put(handle, key_of(world, c, k), (turb_bytes){vector, world_vector_bytes(world)}, (turb_bytes){attributes, size},
+                      &options, err);
   } else if (kind == WORLD_DELETE) {
     add_change(pending, c, k, k + 1, 0);
     status = turb_delete(handle, key_of(world, c, k), &options, err);
   } else if (kind == WORLD_DELETE_RANGE) {
     size_t last = k + world_random(world, 30);
     const bool open = last >= world->key_count;
-    if (open) last = world->key_count;
+    if (open)
+      last = world->key_count;
     add_change(pending, c, k, last, 0);
     status = turb_delete_range(handle, key_of(world, c, k), open ? TURB_NONE : key_of(world, c, last), &options, err);
   } else if (kind == WORLD_BATCH) {
@@ -290,8 +310,8 @@ static bool entry_is(const struct world *world, uint64_t value, uint64_t at, tur
   uint8_t bytes[4096];
   world_vector(world, value, wanted);
   const size_t size = world_attributes(value, bytes);
-  return sequence == at && vector.size == world_vector_bytes(world) && !memcmp(vector.data, wanted, vector.size) && attributes.size == size &&
-         (!size || !memcmp(attributes.data, bytes, size));
+  return sequence == at && vector.size == world_vector_bytes(world) && !memcmp(vector.data, wanted, vector.size) &&
+         attributes.size == size && (!size || !memcmp(attributes.data, bytes, size));
 }
 
 /* Whether a walk over all entries in one direction meets what the model has. `status` tells an I/O error apart. */
@@ -308,11 +328,13 @@ static bool scan_matches(struct world *world, uint32_t c, const turb_snapshot *s
     const size_t k = backward ? world->key_count - 1 - i : i;
     uint64_t at;
     const uint64_t value = world_expected(&world->collections[c], k, sequence, &at);
-    if (!value) continue;
+    if (!value)
+      continue;
     const struct world_key *key = &world->collections[c].keys[k];
     good = state == TURB_READY && it->entry->key.size == key->size && !memcmp(it->entry->key.data, key->bytes, key->size) &&
            entry_is(world, value, at, it->entry->vector, it->entry->attributes, it->entry->sequence);
-    if (good) state = backward ? turb_prev(it) : turb_next(it);
+    if (good)
+      state = backward ? turb_prev(it) : turb_next(it);
   }
   good = good && state == TURB_END;
   if (state == TURB_FAILED) {
@@ -325,7 +347,8 @@ static bool scan_matches(struct world *world, uint32_t c, const turb_snapshot *s
 
 bool world_matches(struct world *world) {
   for (uint32_t c = 0; c < WORLD_COLLECTIONS; c++)
-    if (!scan_matches(world, c, NULL, world->sequence, false, false)) return false;
+    if (!scan_matches(world, c, NULL, world->sequence, false, false))
+      return false;
   return true;
 }
 
@@ -348,7 +371,8 @@ static void check_one_get(struct world *world, uint32_t c, size_t k, const turb_
 
 void world_check_get(struct world *world) {
   const uint32_t c = (uint32_t)world_random(world, WORLD_COLLECTIONS);
-  const struct world_snapshot *s = world->snapshot_count && world_random(world, 2) ? &world->snapshots[world_random(world, world->snapshot_count)] : NULL;
+  const struct world_snapshot *s =
+      world->snapshot_count && world_random(world, 2) ? &world->snapshots[world_random(world, world->snapshot_count)] : NULL;
   if (world_random(world, 4)) {
     check_one_get(world, c, world_random(world, world->key_count), s ? s->handle : NULL, s ? s->sequence : world->sequence);
     return;
@@ -371,7 +395,8 @@ void world_check_get(struct world *world) {
     uint64_t at;
     const uint64_t value = world_expected(&world->collections[c], numbers[i], s ? s->sequence : world->sequence, &at);
     CHECK_EQ(statuses[i], value ? TURB_OK : TURB_NOT_FOUND);
-    if (value) CHECK(entry_is(world, value, at, pinned[i].vector, pinned[i].attributes, pinned[i].sequence));
+    if (value)
+      CHECK(entry_is(world, value, at, pinned[i].vector, pinned[i].attributes, pinned[i].sequence));
     turb_pinned_release(&pinned[i]);
   }
 }
@@ -382,7 +407,8 @@ void world_check(struct world *world) {
     CHECK_MSG(scan_matches(world, c, NULL, world->sequence, true, false), "backward scan of %u differs", c);
     CHECK_MSG(scan_matches(world, c, NULL, world->sequence, false, true), "streaming scan of %u differs", c);
     for (size_t i = 0; i < world->snapshot_count; i++) {
-      CHECK_MSG(scan_matches(world, c, world->snapshots[i].handle, world->snapshots[i].sequence, false, false), "scan of %u at a snapshot differs", c);
+      CHECK_MSG(scan_matches(world, c, world->snapshots[i].handle, world->snapshots[i].sequence, false, false),
+                "scan of %u at a snapshot differs", c);
       CHECK_MSG(scan_matches(world, c, world->snapshots[i].handle, world->snapshots[i].sequence, true, false),
                 "backward scan of %u at a snapshot differs", c);
     }
@@ -401,7 +427,8 @@ struct walk {
 /* The next key from `from` on (inclusive) that is visible, or -1. */
 static ptrdiff_t visible_from(const struct walk *walk, ptrdiff_t from, int step) {
   for (ptrdiff_t k = from; k >= (ptrdiff_t)walk->low && k < (ptrdiff_t)walk->high; k += step)
-    if (world_expected(&walk->world->collections[walk->c], (size_t)k, walk->sequence, NULL)) return k;
+    if (world_expected(&walk->world->collections[walk->c], (size_t)k, walk->sequence, NULL))
+      return k;
   return -1;
 }
 
@@ -426,7 +453,8 @@ static void check_position(const struct walk *walk, const turb_iterator *it, tur
 }
 
 void world_walk(struct world *world) {
-  struct walk walk = {.world = world, .c = (uint32_t)world_random(world, WORLD_COLLECTIONS), .sequence = world->sequence, .high = world->key_count};
+  struct walk walk = {
+      .world = world, .c = (uint32_t)world_random(world, WORLD_COLLECTIONS), .sequence = world->sequence, .high = world->key_count};
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   if (world->snapshot_count && world_random(world, 2)) {
     const struct world_snapshot *s = &world->snapshots[world_random(world, world->snapshot_count)];
@@ -435,7 +463,8 @@ void world_walk(struct world *world) {
   }
   options.streaming = world_random(world, 4) == 0;
   options.skip_cache_fill = world_random(world, 4) == 0;
-  if (world_random(world, 3) == 0) options.work_budget = 1 + (uint32_t)world_random(world, 50);
+  if (world_random(world, 3) == 0)
+    options.work_budget = 1 + (uint32_t)world_random(world, 50);
   if (world_random(world, 2)) {
     walk.low = world_random(world, world->key_count);
     options.lower = key_of(world, walk.c, walk.low);

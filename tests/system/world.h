@@ -42,9 +42,11 @@ struct world {
   struct world_collection collections[WORLD_COLLECTIONS];
   struct world_snapshot snapshots[8];
   size_t snapshot_count;
-  uint64_t sequence;   /* of the last write that was acknowledged */
+  uint64_t sequence; /* of the last write that was acknowledged */
   uint64_t next_value;
-  struct rng { uint64_t state; } rng;
+  struct rng {
+    uint64_t state;
+  } rng;
 };
 
 uint64_t world_random(struct world *world, uint64_t below);
@@ -66,7 +68,16 @@ void world_record(struct world_collection *collection, size_t key, uint64_t sequ
 void world_forget_after(struct world *world, uint64_t sequence);
 
 /* One random write, recorded in the model when it is acknowledged. */
-enum world_write { WORLD_PUT, WORLD_DELETE, WORLD_DELETE_RANGE, WORLD_BATCH, WORLD_IF_ABSENT, WORLD_IF_SEQUENCE, WORLD_ATTRIBUTES, WORLD_WRITES };
+enum world_write {
+  WORLD_PUT,
+  WORLD_DELETE,
+  WORLD_DELETE_RANGE,
+  WORLD_BATCH,
+  WORLD_IF_ABSENT,
+  WORLD_IF_SEQUENCE,
+  WORLD_ATTRIBUTES,
+  WORLD_WRITES
+};
 struct world_pending { /* what a write would have done, when it failed or was cut off */
   struct {
     uint32_t collection;
