@@ -358,6 +358,27 @@ TEST(memtable, range_deletes_as_fragments) {
   fixture_close(&fixture);
 }
 
+/* A pool that keeps nothing has still looked at the chunk, in debug builds over all its bytes. */
+TEST(memtable, chunks_that_the_pool_refuses_are_released) {
+  struct test_allocator allocator;
+  test_allocator_init(&allocator);
+  struct budget budget;
+  budget_init(&budget, 64 << 20);
+  struct memtable_pool pool;
+  memtable_pool_init(&pool, &allocator.base, &budget, 0);
+  const struct memtable_options options = {.allocator = &allocator.base, .budget = &budget, .pool = &pool, .row_bytes = 512, .stride = 512};
+  struct memtable *memtable;
+  CHECK_OK(memtable_create(&options, &memtable, NULL));
+  static const uint8_t row[512];
+  for (uint64_t i = 1; i <= 2000; i++)
+    CHECK_OK(memtable_put(memtable, (turb_bytes){&i, sizeof i}, i, row, 1, TURB_NONE, 0, NULL));
+  memtable_release(memtable);
+  CHECK_EQ(memtable_pool_kept(&pool), 0);
+  memtable_pool_free(&pool);
+  CHECK_EQ(budget_used(&budget), 0);
+  test_allocator_check_empty(&allocator);
+}
+
 TEST(memtable, chunks_go_to_the_pool_and_come_back) {
   struct test_allocator allocator;
   struct budget budget;
