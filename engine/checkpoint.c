@@ -55,9 +55,9 @@ static turb_status open_source(struct checkpoint *c, uint64_t number, struct io_
   return status;
 }
 
-static turb_status create_copy(struct checkpoint *c, uint64_t number, struct io_file **file, turb_error *err) {
+static turb_status create_copy(struct checkpoint *c, enum name_kind kind, uint64_t number, struct io_file **file, turb_error *err) {
   *file = NULL;
-  char *path = name_path(&c->db->allocator, c->folder, NAME_LOG, number);
+  char *path = name_path(&c->db->allocator, c->folder, kind, number);
   const turb_status status =
       path ? io_file_open(c->db->system, path, IO_OPEN_READ | IO_OPEN_WRITE | IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, file, err)
            : no_memory(err);
@@ -79,7 +79,7 @@ static turb_status copy_log(struct checkpoint *c, uint64_t number, turb_error *e
   uint64_t size = 0;
   turb_status status = open_source(c, number, &from, err);
   if (status == TURB_OK)
-    status = create_copy(c, number, &to, err);
+    status = create_copy(c, NAME_LOG, number, &to, err);
   if (status == TURB_OK)
     status = io_file_size(from, &size, err);
   c->copied = 0;
@@ -99,7 +99,7 @@ static turb_status copy_live(struct checkpoint *c, uint64_t end, turb_error *err
   struct io_file *from;
   turb_status status = open_source(c, c->live_number, &from, err);
   if (status == TURB_OK && !c->live)
-    status = create_copy(c, c->live_number, &c->live, err);
+    status = create_copy(c, NAME_LOG, c->live_number, &c->live, err);
   if (status == TURB_OK)
     status = copy_range(c, from, c->live, end, err);
   io_file_release(from);
@@ -253,6 +253,14 @@ static turb_status sync_parent(turb_db *db, const char *path, turb_error *err) {
   return status;
 }
 
+/* A reader opens a database by its lock file, and may not make it. */
+static turb_status make_lock_file(struct checkpoint *c, turb_error *err) {
+  struct io_file *lock;
+  const turb_status status = create_copy(c, NAME_LOCK, 0, &lock, err);
+  io_file_release(lock);
+  return status;
+}
+
 static turb_status fill(struct checkpoint *c, turb_error *err) {
   turb_db *db = c->db;
   c->buffer = mem_alloc(&db->allocator, COPY_BYTES);
@@ -265,6 +273,8 @@ static turb_status fill(struct checkpoint *c, turb_error *err) {
     status = io_file_sync(c->live, err);
   if (status == TURB_OK)
     status = link_all(c, err);
+  if (status == TURB_OK)
+    status = make_lock_file(c, err);
   if (status == TURB_OK) {
     mutex_lock(&db->mutex); /* the manifest has one user at a time */
     status = manifest_copy(db->manifest, &c->catalog, c->folder, err);

@@ -344,6 +344,7 @@ void job_end(struct job *job) {
   count_job(job);
   merge_job_close(job->merge);
   job->merge = NULL;
+  io_system_drain(db->system); /* what it read ahead in vain would keep its tables until another ring is needed */
   version_release(job->version);
   job->version = NULL;
   if (job->status == TURB_OK && job->kind == TURB_JOB_FLUSH)
