@@ -217,7 +217,9 @@ static turb_state fill(struct visible_cursor *self) {
     const uint32_t budget = self->options.work_budget;
     if (budget && self->looked_at >= budget)
       return stop(self, TURB_YIELD);
-    self->raw.capacity = budget && budget - self->looked_at < VISIBLE_STRETCH ? budget - self->looked_at : VISIBLE_STRETCH;
+/* Backward, the candidate of the stretch before may be found besides all of this one. */
+    const uint32_t room = self->backward ? VISIBLE_STRETCH - 1 : VISIBLE_STRETCH;
+    self->raw.capacity = budget && budget - self->looked_at < room ? budget - self->looked_at : room;
     (void)cursor_take(self->child, &self->raw, self->backward);
     self->looked_at += self->raw.count;
     self->total_looked_at += self->raw.count;
