@@ -6,15 +6,18 @@
  *   walk_next: a segment  --resident--> frames pinned one by one --> scan_blocks
  *                         --streamed--> stream: pieces ------------> scan_blocks --> scan_rows: distances --> candidates
  */
+#include <string.h>
+
 #include "engine/search.h"
 #include "sstable/stream.h"
 
-#define PIECE_BYTES     (1u << 20)
-#define PIECES_MIN      3u
-#define PIECES_MAX      8u
-#define ISLAND_FRAMES   16u /* a shorter resident stretch is streamed along */
-#define RESIDENT_FRAMES 256u
-#define GATHERED_ROWS   256u
+#define PIECE_BYTES      (1u << 20)
+#define PIECES_MIN       3u
+#define PIECES_MAX       8u
+#define ISLAND_FRAMES    16u /* a shorter resident stretch is streamed along */
+#define RESIDENT_FRAMES  256u
+#define GATHERED_ROWS    256u
+#define PREFETCHED_BYTES 4096u
 
 /* ---- distances and candidates ---- */
 
@@ -28,15 +31,31 @@ struct scan_rows {
   uint32_t count;
 };
 
+typedef float four_floats __attribute__((vector_size(16), aligned(4)));
+typedef int32_t four_masks __attribute__((vector_size(16)));
+
+static bool is_any(four_masks masks) {
+  uint64_t halves[2];
+  memcpy(halves, &masks, sizeof halves);
+  return (halves[0] | halves[1]) != 0;
+}
+
+static four_masks near_four(const float *distances, four_floats threshold) {
+  return *(const four_floats *)(const void *)distances <= threshold;
+}
+
 /* The first distance from `i` on that is at or below the threshold; count when none. */
 static uint32_t next_near(const float *distances, uint32_t i, uint32_t count, float threshold) {
-  for (; i + 16 <= count; i += 16) {
-    int any = 0;
-    for (uint32_t j = 0; j < 16; j++)
-      any |= distances[i + j] <= threshold;
-    if (any)
+  const four_floats four = {threshold, threshold, threshold, threshold};
+  for (; i + 32 <= count; i += 32) {
+    four_masks any = {0};
+    for (uint32_t j = 0; j < 32; j += 4)
+      any |= near_four(distances + i + j, four);
+    if (is_any(any))
       break;
   }
+  while (i + 4 <= count && !is_any(near_four(distances + i, four)))
+    i += 4;
   while (i < count && !(distances[i] <= threshold))
     i++;
   return i;
@@ -279,27 +298,51 @@ static turb_status walk_next(struct walk *walk, struct segment *segment, turb_er
 
 /* ---- resident rows ---- */
 
-/* A frame left the cache since the walk looked: what is left of the segment. */
+struct frame {
+  struct cache_pin pin;
+  uint32_t number;
+  uint64_t first, last; /* rows */
+};
+
+/* Pins a frame, and brings the lines that a scan begins with nearer: a scan brings those behind them itself. */
+static bool take_frame(struct table *table, uint32_t number, struct frame *frame) {
+  uint32_t count;
+  if (!cache_pin(table_directory(table), table_unit(table, UNIT_ROWS, number), &frame->pin))
+    return false;
+  frame->number = number;
+  table_frame_rows(table, number, &frame->first, &count);
+  frame->last = frame->first + count;
+  const uint8_t *data = frame->pin.data;
+  for (uint32_t at = 0; at < PREFETCHED_BYTES && at < frame->pin.size; at += 64)
+    __builtin_prefetch(data + at, 0, 2);
+  return true;
+}
+
+/* When a frame left the cache since the walk looked, the rest of the segment is to be streamed. */
 static turb_status scan_resident(struct search *s, struct segment *segment, turb_error *err) {
   struct table *table = segment->source->table;
-  struct cache_directory *directory = table_directory(table);
+  struct frame frame, next;
   turb_status status = TURB_OK;
-  while (segment->first < segment->last && status == TURB_OK) {
-    uint32_t frame, offset, count;
-    uint64_t first;
-    table_locate_row(table, segment->first, &frame, &offset);
-    table_frame_rows(table, frame, &first, &count);
-    const uint64_t last = first + count < segment->last ? first + count : segment->last;
-    struct cache_pin pin;
-    if (!cache_holds(directory, table_unit(table, UNIT_ROWS, frame)) || !cache_pin(directory, table_unit(table, UNIT_ROWS, frame), &pin)) {
-      segment->streamed = true;
-      return TURB_OK;
-    }
-    if (first + count < segment->last)
-      cache_prefetch(directory, table_unit(table, UNIT_ROWS, frame + 1));
-    status = scan_blocks(s, segment->source, pin.data, first, segment->first, last, err);
-    cache_unpin(&pin);
+  uint32_t number, offset;
+  table_locate_row(table, segment->first, &number, &offset);
+  if (!take_frame(table, number, &frame)) {
+    segment->streamed = true;
+    return TURB_OK;
+  }
+  while (status == TURB_OK) {
+    const bool more = frame.last < segment->last;
+    const uint64_t last = more ? frame.last : segment->last;
+    const bool taken = more && take_frame(table, frame.number + 1, &next);
+    status = scan_blocks(s, segment->source, frame.pin.data, frame.first, segment->first, last, err);
+    cache_unpin(&frame.pin);
     segment->first = last;
+    if (status != TURB_OK || !taken) {
+      segment->streamed = more && !taken;
+      if (taken)
+        cache_unpin(&next.pin);
+      break;
+    }
+    frame = next;
   }
   return status;
 }

@@ -313,7 +313,7 @@ static void check_flips(const struct care *w, const char *part, uint64_t begin, 
     CHECK(test_contains(problems.first.file, strrchr(file.path, '/')));
     CHECK_OK_ERR(turb_simulation_flip_bit(w->simulation, file.path, at, bit, &err), &err);
   }
-  CHECK_GT(flips, 20);
+  CHECK_GT(flips, 15);
   CHECK_OK_ERR(turb_verify(w->db, NULL, NULL, NULL, &err), &err);
 }
 
