@@ -60,7 +60,8 @@ static void look_up(struct worker *w) {
       table_get_close(&gets[i]); /* perhaps in flight */
       continue;
     }
-    CHECK_EQ(await_get(&gets[i], states[i]), GET_READY);
+    const enum get_state got = await_get(&gets[i], states[i]);
+    CHECK_MSG(got == GET_READY, "look-up: %s", gets[i].error.message);
     CHECK(gets[i].found != NULL);
     CHECK_EQ(slot_sequence(gets[i].found), wanted[i]->sequence);
     if (wanted[i]->put) {
@@ -70,7 +71,8 @@ static void look_up(struct worker *w) {
         CHECK_OK(reads_submit(&w->reads, NULL));
         load_reset(load);
       } else {
-        CHECK_EQ(await_load(&w->reads, load, state), LOAD_READY);
+        turb_error why = TURB_ERROR_INIT;
+        CHECK_MSG(await_load(&w->reads, load, state) == LOAD_READY || load_error(load, &why) == TURB_OK, "row: %s", why.message);
         CHECK_MEM_EQ(load_data(load, NULL), wanted[i]->row, entries->shape.row_bytes);
       }
     }
@@ -114,7 +116,8 @@ static void work(void *context) {
 
 static void run(turb_backend backend, uint8_t compression) {
   struct environment e;
-  if (!environment_open(&e, backend, false, 8u << 20)) {
+  /* Compressed: each thread may hold a decompressor and the pieces of a lane beside its frames. */
+  if (!environment_open(&e, backend, false, compression ? 24u << 20 : 8u << 20)) {
     return;
   }
   struct entries entries;
