@@ -1,6 +1,7 @@
 /* base/slot: the in-place form of entries, shared by memtable pages and the key pages of tables (docs/format.md 3.5).
  *
- * An entry is known everywhere by a pointer to its slot. The page that it lies in is found by rounding that pointer down to 4 KiB; the page's header gives the
+ * An entry is known everywhere by a pointer to its slot. The page that it lies in is found by rounding that pointer down to 4 KiB; the
+ * page's header gives the
  * bases that the slot's deltas count from. So one pointer yields key, sequence, kind, row number and attribute offset, without decoding.
  *
  * Invariants

@@ -1,3 +1,4 @@
+/* merge_job.h has the contract, the states and the invariants. */
 #include "compactor/merge_job.h"
 
 #include "base/arena.h"

@@ -1,13 +1,15 @@
 /* compactor/merge_job: writes the entries of several runs (or of one memtable: a flush) as one run of new tables.
  *
- * Streaming cursors over the inputs, a merge, the rules of retention.h, table writers. It works in steps, so that a caller without threads can bound its time; within a step it blocks.
+ * Streaming cursors over the inputs, a merge, the rules of retention.h, table writers. It works in steps, so that a caller without threads
+ * can bound its time; within a step it blocks.
  *
  *   OPEN --step--> ... --step (done)--> FINISHED --keep--> outputs are the caller's
  *     any --close--> files that were not kept are removed
  *
  * Invariants
  *  1. Inputs are only read. Whatever happens, they are as they were.
- *  2. The sum of entry hashes of the input tables equals that of the outputs and of what was dropped; otherwise the job fails with CORRUPTION and its outputs go.
+ *  2. The sum of entry hashes of the input tables equals that of the outputs and of what was dropped; otherwise the job fails with
+ *     CORRUPTION and its outputs go.
  *  3. Versions of one key are never in two output tables; range deletes are clipped at the borders.
  * Threads: one at a time; progress and cancel from any.
  */

@@ -1,3 +1,4 @@
+/* policy.h has the contract, the states and the invariants. */
 #include "compactor/policy.h"
 
 /* The level of a run: 0 up to T units, 1 up to T^2, ... */
@@ -16,7 +17,8 @@ static struct policy_pick pick(enum policy_reason reason, size_t first, size_t c
   return (struct policy_pick){.reason = reason, .first = first, .count = count, .bottom = first + count == all};
 }
 
-/* The upper runs together are large beside the bottom. Young databases, whose bottom is of few flushes, are left to the tiers: there the bound would rewrite everything again
+/* The upper runs together are large beside the bottom. Young databases, whose bottom is of few flushes, are left to the tiers: there the
+ * bound would rewrite everything again
  * and again for little space. */
 static bool space_is_due(const struct policy_options *options, const struct policy_run *runs, size_t count) {
   const uint64_t bottom = runs[count - 1].bytes;

@@ -1,6 +1,7 @@
 /* compactor/policy: which runs are merged next, and why. Pure: it sees sizes, no files, so that it can be driven without I/O.
  *
- * Lazy levelling: runs above the bottom are tiered. A run belongs to the level log_T(bytes / unit); when the newest T runs that lie side by side are of one level (or lower), they become one
+ * Lazy levelling: runs above the bottom are tiered. A run belongs to the level log_T(bytes / unit); when the newest T runs that lie side
+ * by side are of one level (or lower), they become one
  * run of the next. The bottom run is rewritten only when what lies above it is large beside it.
  *
  * Invariant: a pick is a stretch of neighbours in age, so that runs keep disjoint ranges of sequence numbers.

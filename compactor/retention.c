@@ -1,3 +1,4 @@
+/* retention.h has the contract, the states and the invariants. */
 #include "compactor/retention.h"
 
 void retention_init(struct retention *retention, const uint64_t *snapshots, size_t snapshot_count,

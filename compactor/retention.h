@@ -1,7 +1,9 @@
 /* compactor/retention: what a merge keeps: everything that the newest state or a snapshot can see.
  *
- * Snapshots cut the sequence numbers into stripes: two sequences are in one stripe when no snapshot lies between them (s <= snapshot < t separates s and t). Of the versions of a key, the newest of
- * each stripe is kept. A range delete hides what is older in its own stripe. A delete with nothing older below it (bottom) and no snapshot below it has done its work.
+ * Snapshots cut the sequence numbers into stripes: two sequences are in one stripe when no snapshot lies between them (s <= snapshot < t
+ * separates s and t). Of the versions of a key, the newest of
+ * each stripe is kept. A range delete hides what is older in its own stripe. A delete with nothing older below it (bottom) and no snapshot
+ * below it has done its work.
  *
  * Entries come in entry order. Threads: one, the job's.
  */

@@ -1,3 +1,4 @@
+/* background.h has the contract, the states and the invariants. */
 #include "engine/background.h"
 
 #include "base/clock.h"

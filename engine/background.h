@@ -1,11 +1,13 @@
-/* engine/background: which job next, and who does it: worker threads, or the caller of turb_maintain, or a writer that must wait and has no worker to wait for.
+/* engine/background: which job next, and who does it: worker threads, or the caller of turb_maintain, or a writer that must wait and has
+ * no worker to wait for.
  *
  *   flush   the oldest sealed memtable of a collection becomes a run
  *   merge   a stretch of runs, picked by compactor/policy, becomes one run
  *
  * At most one job of each kind runs for a collection. Flushes go first.
  *
- * When a job fails: NO_SPACE pauses all jobs, and each second one is tried; CORRUPTION blocks the merges of the collection until the next open (nothing retries in a loop); everything
+ * When a job fails: NO_SPACE pauses all jobs, and each second one is tried; CORRUPTION blocks the merges of the collection until the next
+ * open (nothing retries in a loop); everything
  * else is tried again after a wait that doubles from 50 ms to 10 s. The inputs of a failed job stay in place.
  * Threads: any, unless said otherwise.
  */
@@ -20,9 +22,11 @@ void background_stop(turb_db *db);
 /* Something changed that may make a job due. */
 void background_wake(turb_db *db);
 
-/* Waits (or works, when there are no workers) until at most `sealed` memtables of the collection wait for their flush. NO_SPACE and others: why flushes fail. */
+/* Waits (or works, when there are no workers) until at most `sealed` memtables of the collection wait for their flush. NO_SPACE and
+ * others: why flushes fail. */
 TURB_MUST_CHECK turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err);
-/* By the leader, short of memory: waits for a flush, after sealing the largest memtable when none is sealed. *more: memory may have become free. */
+/* By the leader, short of memory: waits for a flush, after sealing the largest memtable when none is sealed. *more: memory may have become
+ * free. */
 TURB_MUST_CHECK turb_status background_free_memory(turb_db *db, bool *more, turb_error *err);
 /* A log sync failed: the database takes no more writes. */
 void background_log_failed(turb_db *db, const turb_error *why);

@@ -31,7 +31,8 @@ void batch_trim(struct batch *batch, size_t keep_bytes) {
 }
 
 /*
- * Makes room for an operation of at most `bytes`, with the header in front of the first one, and returns where it begins; NULL with *status set when it
+ * Makes room for an operation of at most `bytes`, with the header in front of the first one, and returns where it begins; NULL with
+ * *status set when it
  * cannot be had. Nothing of the batch changes before batch_commit.
  */
 static uint8_t *batch_begin(struct batch *batch, size_t bytes, turb_status *status, turb_error *err) {

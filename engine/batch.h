@@ -15,7 +15,8 @@
  *   1. A batch holds whole operations: an append that fails leaves it as it was.
  *   2. bytes.data is empty, or a header (count 0 and sequence 0 until batch_payload) and batch->count operations.
  *   3. A reader hands out nothing that it has not bounded: keys of 1 to TURB_MAX_KEY_BYTES, rows of 1 to BATCH_MAX_ROW_BYTES, attributes to
- *      TURB_MAX_ATTRIBUTE_BYTES, range ends to TURB_MAX_KEY_BYTES, sequence numbers from 1 to SLOT_SEQUENCE_MAX, exactly `count` operations.
+ *      TURB_MAX_ATTRIBUTE_BYTES, range ends to TURB_MAX_KEY_BYTES, sequence numbers from 1 to SLOT_SEQUENCE_MAX, exactly `count`
+ *      operations.
  *
  * Whether a vector fits its collection is the caller's to check: the batch knows ids alone. Threads: one at a time.
  */

@@ -14,7 +14,8 @@
  *   5. A range taken names a table of an upper run and a partition of the table's collection; a segment names a run that is there and, slot
  *      by slot, its tables.
  *
- * Order within an edit does not matter: removals come first, then additions, then the result is checked as a whole. Adding a run, partition,
+ * Order within an edit does not matter: removals come first, then additions, then the result is checked as a whole. Adding a run,
+ * partition,
  * segment or job that is there replaces it; a collection or table cannot be replaced. The drop of a collection takes along its
  * runs, tables, partitions, segments, ranges and jobs; the removal of a table or a partition takes along the ranges taken that name it.
  *
@@ -198,7 +199,8 @@ const struct catalog_object *catalog_next(const struct catalog *catalog, enum ca
 /* All of a kind by ascending id (and second id). Release: mem_free(catalog->allocator, objects, count * sizeof *objects). */
 TURB_MUST_CHECK turb_status catalog_sorted(const struct catalog *catalog, enum catalog_kind kind, const struct catalog_object ***objects,
                                            size_t *count, turb_error *err);
-/* A collection's runs, newest first by largest sequence (of one partition, or of all with partition_id CATALOG_ALL_PARTITIONS). Released likewise. */
+/* A collection's runs, newest first by largest sequence (of one partition, or of all with partition_id CATALOG_ALL_PARTITIONS). Released
+ * likewise. */
 #define CATALOG_ALL_PARTITIONS UINT64_MAX
 TURB_MUST_CHECK turb_status catalog_list_runs(const struct catalog *catalog, uint64_t collection_id, uint64_t partition_id,
                                               const struct catalog_run ***runs, size_t *count, turb_error *err);
@@ -329,11 +331,13 @@ void edit_next_segment_table(struct reader *tables, struct catalog_segment_table
 
 /* ---- edits and catalogs ---- */
 
-/* Checks an edit against the catalog and carries it out as a whole, or changes nothing. INVALID names what does not fit; NO_MEMORY; CORRUPTION and NEWER_FORMAT
+/* Checks an edit against the catalog and carries it out as a whole, or changes nothing. INVALID names what does not fit; NO_MEMORY;
+ * CORRUPTION and NEWER_FORMAT
  * as for edit_decode. */
 TURB_MUST_CHECK turb_status catalog_apply(struct catalog *catalog, const struct version_edit *edit, turb_error *err);
 
-/* The same in two steps, for what must happen between (writing the edit): all that can fail is in stage. Lookups see the old state until the
+/* The same in two steps, for what must happen between (writing the edit): all that can fail is in stage. Lookups see the old state until
+ * the
  * commit. One edit at a time. */
 TURB_MUST_CHECK turb_status catalog_stage(struct catalog *catalog, turb_bytes payload, turb_error *err);
 void catalog_commit(struct catalog *catalog);

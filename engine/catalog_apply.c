@@ -1,7 +1,8 @@
 /*
  * Changing the catalog: an edit is staged, checked as a whole, and committed or rolled back; see catalog.h and catalog_parts.h.
  *
- * Staging takes all the memory that the commit needs. Its steps: what the edit removes (or replaces) becomes LEAVING, what it adds is made and
+ * Staging takes all the memory that the commit needs. Its steps: what the edit removes (or replaces) becomes LEAVING, what it adds is made
+ * and
  * becomes ARRIVING, then the staged state is checked where the edit touched it. Every step leaves lists of both, so that a rollback undoes
  * as much as was done.
  */

@@ -5,7 +5,8 @@
  *   the log that takes writes     copied up to its last record: what is durable while writing goes on, the rest under leadership
  *   MANIFEST                      a new file from the catalog of the same moment
  *
- * The moment is under leadership and db->mutex: no write and no install is half done. Versions are held until the files are linked, so that none of them goes. What only
+ * The moment is under leadership and db->mutex: no write and no install is half done. Versions are held until the files are linked, so
+ * that none of them goes. What only
  * memtables have (written with TURB_UNLOGGED) is flushed before. On failure the folder is removed with all in it.
  *
  * Threads: any; several checkpoints may run at once. */
@@ -128,7 +129,8 @@ static turb_status look_at_live(void *context, turb_error *err) {
   return TURB_OK;
 }
 
-/* What is durable stands at its place and does not change any more. (The staging area may: its records are at their places when the rest is copied.) */
+/* What is durable stands at its place and does not change any more. (The staging area may: its records are at their places when the rest
+ * is copied.) */
 static turb_status copy_ahead(struct checkpoint *c, turb_error *err) {
   struct writer writer = {.prepare = look_at_live, .context = c, .durability = TURB_UNLOGGED};
   turb_status status = write_submit(c->db, &writer, err);
@@ -301,7 +303,8 @@ static void remove_file(void *context, const char *name) {
   mem_free_string(&c->db->allocator, path);
 }
 
-/* Only our own names; someone else's file keeps the folder. A listing may pass over names while others are removed: again, until nothing goes any more. */
+/* Only our own names; someone else's file keeps the folder. A listing may pass over names while others are removed: again, until nothing
+ * goes any more. */
 static void remove_folder(const struct checkpoint *c) {
   turb_error why = TURB_ERROR_INIT;
   turb_status status = TURB_OK;

@@ -1,3 +1,4 @@
+/* collection.h has the contract, the states and the invariants. */
 #include "engine/collection.h"
 
 #include <stdlib.h>

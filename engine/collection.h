@@ -4,7 +4,8 @@
 
 #include "engine/db.h"
 
-/* A handle for what the catalog describes, with an empty memtable and its version; added to db->collections. Under db->mutex, or while opening. */
+/* A handle for what the catalog describes, with an empty memtable and its version; added to db->collections. Under db->mutex, or while
+ * opening. */
 TURB_MUST_CHECK turb_status collection_add(turb_db *db, const struct catalog_collection *from, turb_collection **collection,
                                            turb_error *err);
 /* An empty memtable for the collection, whose entries will begin in log `first_log`; not in its list yet. */

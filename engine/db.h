@@ -14,10 +14,12 @@
  *   mutex           collections, memtable lists, versions being built, jobs, the manifest and its catalog
  *   collection->version_mutex   the pointer to the current version and the reading of visible_sequence beside it (short)
  *   snapshot_mutex  the list of snapshots (short)
- * No lock but write_mutex's leadership (not the mutex itself) is held over an I/O, except `mutex` over a manifest append: edits come in one order.
+ * No lock but write_mutex's leadership (not the mutex itself) is held over an I/O, except `mutex` over a manifest append: edits come in
+ * one order.
  *
  * Invariants
- *   1. visible_sequence: every entry at or below it is in a memtable or table of the current version of its collection, and none of those is half of a batch.
+ *   1. visible_sequence: every entry at or below it is in a memtable or table of the current version of its collection, and none of those
+ *      is half of a batch.
  *   2. A reader takes version and visible_sequence together under version_mutex: a merge that is installed later dropped only what neither
  *      a snapshot nor a sequence at or above the visible one at its start can see.
  *   3. A collection's memtables are newest first: [0] takes writes, the others wait for their flush, oldest first.

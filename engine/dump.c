@@ -1,4 +1,5 @@
-/* turb_dump_file: what one file says, in lines. It needs no database: it has an io system, a budget and a cache of its own. A damaged file is described as far as it verifies, then the error
+/* turb_dump_file: what one file says, in lines. It needs no database: it has an io system, a budget and a cache of its own. A damaged file
+ * is described as far as it verifies, then the error
  * is returned.
  *
  *   table      header, properties, extents, index pages, range deletes, entries

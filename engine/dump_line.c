@@ -1,3 +1,4 @@
+/* Lines of a dump, as text or JSON: see dump_line.h. */
 #include "engine/dump_line.h"
 
 #include <inttypes.h>

@@ -1,7 +1,8 @@
 /* engine/dump_line: the lines that a dump consists of: a name, then fields, as text (`entry key=a sequence=3`) or as one JSON object
  * (`{"entry":{"key":"a","sequence":3}}` without the inner braces: `{"line":"entry","key":"a","sequence":3}`).
  *
- * Bytes are shown as text where they are plain UTF-8 without control characters and do not begin with 0x, else as 0x and hexadecimal digits.
+ * Bytes are shown as text where they are plain UTF-8 without control characters and do not begin with 0x, else as 0x and hexadecimal
+ * digits.
  * Threads: one.
  */
 #ifndef TURB_ENGINE_DUMP_LINE_H

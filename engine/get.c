@@ -1,3 +1,4 @@
+/* get.h has the contract, the states and the invariants. */
 #include "engine/get.h"
 
 #include "base/hash.h"

@@ -9,7 +9,8 @@
 
 #include "engine/db.h"
 
-/* The newest version at the view as a pinned entry (release: turb_pinned_release). NOT_FOUND without a message. Blocks. The view may be released before the pin. */
+/* The newest version at the view as a pinned entry (release: turb_pinned_release). NOT_FOUND without a message. Blocks. The view may be
+ * released before the pin. */
 TURB_MUST_CHECK turb_status get_pinned(const struct read_view *view, turb_bytes key, uint32_t parts, bool fill_cache, turb_pinned *pinned,
                                        turb_error *err);
 

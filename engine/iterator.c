@@ -1,3 +1,4 @@
+/* iterator.h has the contract, the states and the invariants. */
 #include "engine/iterator.h"
 
 #include "base/clock.h"

@@ -7,7 +7,8 @@
  *            IDLE --fetch--> FETCH --> IDLE
  *
  * Invariants
- *  1. While a move is under way, `entry` points at `old`: a copy of the old entry whose key is in `old_key`; its vector and attributes are kept by parts' set before.
+ *  1. While a move is under way, `entry` points at `old`: a copy of the old entry whose key is in `old_key`; its vector and attributes are
+ *     kept by parts' set before.
  *  2. READY: entries[i] is stretch ref `first + i`.
  */
 #ifndef TURB_ENGINE_ITERATOR_H

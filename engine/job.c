@@ -1,3 +1,4 @@
+/* job.h has the contract, the states and the invariants. */
 #include "engine/job.h"
 
 #include "base/clock.h"

@@ -48,7 +48,8 @@ bool job_step(struct job *job, uint64_t deadline_ns);
 void job_end(struct job *job);
 void job_free(struct job *job);
 
-/* Builds and installs the collection's version as the catalog and memtables are now; when there is no memory for it, the old one stays and the collection is `version_stale`. Under db->mutex. */
+/* Builds and installs the collection's version as the catalog and memtables are now; when there is no memory for it, the old one stays and
+ * the collection is `version_stale`. Under db->mutex. */
 void job_refresh_version(turb_collection *collection);
 /* The oldest log that a memtable needs. Under db->mutex. */
 uint64_t job_oldest_log(const turb_db *db);

@@ -66,8 +66,10 @@ enum log_append_mode {
 
 /*
  * Appends one record of type LOG_BATCH whose payload is the pieces put together (1 to LOG_MAX_PAYLOAD bytes, else TOO_LARGE). *end (may be
- * NULL) is the offset behind it: the record is durable once log_writer_durable reaches it. In both modes the record survives a killed process
- * when this returns OK; the mode decides what is cheaper. NO_SPACE, IO: nothing was appended, and it may be tried again. UNKNOWN_OUTCOME: an
+ * NULL) is the offset behind it: the record is durable once log_writer_durable reaches it. In both modes the record survives a killed
+ * process
+ * when this returns OK; the mode decides what is cheaper. NO_SPACE, IO: nothing was appended, and it may be tried again. UNKNOWN_OUTCOME:
+ * an
  * earlier sync failed.
  */
 TURB_MUST_CHECK turb_status log_writer_append(struct log_writer *writer, enum log_append_mode mode, const turb_bytes *pieces, size_t count,
@@ -144,7 +146,8 @@ TURB_MUST_CHECK turb_status log_recover(const struct log_recovery_options *optio
                                         turb_error *err);
 
 /*
- * Ends a recovered log that has no end: brings staged records to their place, syncs, cuts the tail off and writes the end-of-log record behind the last
+ * Ends a recovered log that has no end: brings staged records to their place, syncs, cuts the tail off and writes the end-of-log record
+ * behind the last
  * good one, durably. May be repeated after a failure.
  */
 TURB_MUST_CHECK turb_status log_seal(const struct log_recovery_options *options, struct log_recovery *recovery, uint64_t next_number,
@@ -160,8 +163,10 @@ struct log_set {
 };
 
 /*
- * Recovers every log of the folder with a number of at least oldest (the manifest's oldest log still needed; 0: whatever is there), in order,
- * and checks the chain: `oldest` is there (unless 0), each log that another one with records follows ends with an end-of-log record, and each end
+ * Recovers every log of the folder with a number of at least oldest (the manifest's oldest log still needed; 0: whatever is there), in
+ * order,
+ * and checks the chain: `oldest` is there (unless 0), each log that another one with records follows ends with an end-of-log record, and
+ * each end
  * names the next log that is there. A break of the chain is CORRUPTION; with salvage it is logged. Release: log_set_free, also after a
  * failure.
  */

@@ -1,7 +1,8 @@
 /*
  * Recovery of one log; see log.h, and docs/format.md 4 for the rule.
  *
- * The log is looked at through a view: the file's bytes, zeros behind its end, and over both the records of the staging area at their place. A
+ * The log is looked at through a view: the file's bytes, zeros behind its end, and over both the records of the staging area at their
+ * place. A
  * window of the view is in memory; a larger record is checked in pieces first, and only one that verifies is brought in whole, so that a
  * damaged length costs time and no memory.
  */
@@ -310,7 +311,8 @@ static void view_close(struct view *view) {
 /* ---- the walk ---- */
 
 /*
- * Looks behind a break for records that verify: *next is the first (0: none), and the highest mark of all goes into recovery->durable. With `first_only`
+ * Looks behind a break for records that verify: *next is the first (0: none), and the highest mark of all goes into recovery->durable.
+ * With `first_only`
  * the marks of the others are not wanted.
  */
 static turb_status scan(struct view *view, uint64_t from, bool first_only, struct log_recovery *recovery, uint64_t *next, turb_error *err) {
@@ -493,7 +495,8 @@ static turb_status settle(struct view *view, const struct log_recovery *recovery
 }
 
 /*
- * Cuts the tail off and ends the log behind its last good record. The staging area is cleared, since records of the tail may stand there; were it to
+ * Cuts the tail off and ends the log behind its last good record. The staging area is cleared, since records of the tail may stand there;
+ * were it to
  * survive a loss of power over the end record, that one would not verify, and the log be sealed again.
  */
 static turb_status cut_and_end(struct view *view, struct log_recovery *recovery, uint64_t next_number, turb_error *err) {

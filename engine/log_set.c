@@ -77,7 +77,8 @@ static bool is_named(const struct log_set *set, size_t j) {
 }
 
 /*
- * Before log i, which holds records, is taken in: do those before it lead to it? An empty log that nothing names is passed over: it was made in vain
+ * Before log i, which holds records, is taken in: do those before it lead to it? An empty log that nothing names is passed over: it was
+ * made in vain
  * (its creation failed late), and another one took its place.
  */
 static turb_status check_chain_to(const struct log_recovery_options *options, const struct log_set *set, size_t i, turb_error *err) {

@@ -3,8 +3,10 @@
  *
  *   page 0 | staging area | records ... end | reserved: zeros ... reserved
  *
- * What reaches the file when: a record appended to be synced is gathered and written with one call. Any other is copied into the staging area,
- * a shared mapping, and is safe from a kill there; the area is written to its place as a whole. Bytes of [staged_at, end) may thus be in the
+ * What reaches the file when: a record appended to be synced is gathered and written with one call. Any other is copied into the staging
+ * area,
+ * a shared mapping, and is safe from a kill there; the area is written to its place as a whole. Bytes of [staged_at, end) may thus be in
+ * the
  * area alone; they go to their place before anything is written behind them.
  *
  * Space is reserved ahead, with the file's size, in steps that double from RESERVE_LEAST to RESERVE_MOST: a sync then has no size to record

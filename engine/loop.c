@@ -1,3 +1,4 @@
+/* loop.h has the contract, the states and the invariants. */
 #include "engine/loop.h"
 
 #include "base/clock.h"

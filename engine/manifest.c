@@ -124,7 +124,8 @@ static turb_status put_in_place(struct io_system *system, const char *folder, co
 }
 
 /*
- * Replaces the edition by one with the catalog's committed state and, on top, an edit (may be empty). An attempt that fails before the rename leaves
+ * Replaces the edition by one with the catalog's committed state and, on top, an edit (may be empty). An attempt that fails before the
+ * rename leaves
  * the manifest as settled as it was.
  */
 static turb_status write_edition(struct manifest *manifest, turb_bytes edit, turb_error *err) {

@@ -12,7 +12,8 @@
  *   3. An edition is replaced by writing MANIFEST.tmp, syncing it, renaming it, syncing the folder: at each step either edition is whole.
  *
  * After a failed append: when manifest_is_settled says true, the edit did not happen, and what it was to add may be removed. Otherwise its
- * outcome is open: no file that it adds *or* removes may be deleted until manifest_rewrite went well (then it did not happen). A failed write
+ * outcome is open: no file that it adds *or* removes may be deleted until manifest_rewrite went well (then it did not happen). A failed
+ * write
  * is followed by one attempt to write a new edition with the edit in it; when that goes well, the append did.
  *
  * Threads: one at a time, the catalog included.
@@ -52,15 +53,18 @@ TURB_MUST_CHECK turb_status manifest_create(const struct manifest_options *optio
 TURB_MUST_CHECK turb_status manifest_open(const struct manifest_options *options, struct manifest **manifest, turb_error *err);
 
 /*
- * An edit: checked against the catalog (INVALID), written, synced, applied. READ_ONLY. Errors of the disk: see above. Writes a new edition first when the
- * manifest is not settled, and afterwards when it has grown beyond 4 MiB and twice its last snapshot (a failure of the latter is logged and tried again later).
+ * An edit: checked against the catalog (INVALID), written, synced, applied. READ_ONLY. Errors of the disk: see above. Writes a new edition
+ * first when the
+ * manifest is not settled, and afterwards when it has grown beyond 4 MiB and twice its last snapshot (a failure of the latter is logged
+ * and tried again later).
  */
 TURB_MUST_CHECK turb_status manifest_append(struct manifest *manifest, const struct version_edit *edit, turb_error *err);
 
 /* Writes a new edition now. */
 TURB_MUST_CHECK turb_status manifest_rewrite(struct manifest *manifest, turb_error *err);
 
-/* Writes a manifest with this catalog and the same database id into another folder, durable but for the folder's own name (for checkpoints). */
+/* Writes a manifest with this catalog and the same database id into another folder, durable but for the folder's own name (for
+ * checkpoints). */
 TURB_MUST_CHECK turb_status manifest_copy(const struct manifest *manifest, const struct catalog *catalog, const char *folder,
                                           turb_error *err);
 

@@ -6,7 +6,8 @@
 
 struct db_options;
 
-/* Fills `known` (known_size bytes) from an options struct that begins with its own size (NULL: zeros). INVALID: a wrong size, or a non-zero tail that this version does
+/* Fills `known` (known_size bytes) from an options struct that begins with its own size (NULL: zeros). INVALID: a wrong size, or a
+ * non-zero tail that this version does
  * not know; `what` names the struct. */
 TURB_MUST_CHECK turb_status options_read(const void *given, void *known, size_t known_size, const char *what, turb_error *err);
 /* Fills a caller's info struct (which begins with its own size) as far as it reaches. INVALID: a size that is too small or unset. */

@@ -8,9 +8,12 @@
  *   search_heap.c    the best k of a query so far
  *   search_result.c  the answers: hits, their vectors and attributes
  *
- * Rows are scanned without a look at their keys. A row at or below a query's threshold is a candidate, and is checked at once: its slot is found by its row number, then it must be the newest
- * version at the view's sequence (nothing for its key in a newer memtable or run, none before it in its own table) and not range-deleted; only then
- * the filter is asked and the heap takes it. About k ln(rows / k) rows are checked, and the threshold is exact at every moment, so that hidden rows cost no answers.
+ * Rows are scanned without a look at their keys. A row at or below a query's threshold is a candidate, and is checked at once: its slot is
+ * found by its row number, then it must be the newest
+ * version at the view's sequence (nothing for its key in a newer memtable or run, none before it in its own table) and not range-deleted;
+ * only then
+ * the filter is asked and the heap takes it. About k ln(rows / k) rows are checked, and the threshold is exact at every moment, so that
+ * hidden rows cost no answers.
  *
  * A check that needs a read waits while the scan goes on; SEARCH_CHECKS of them may. All reads of a search share one ring.
  *

@@ -1,8 +1,10 @@
 /* Checks of candidates (search.h): does the view see this row?
  *
- *   IDLE --add--> ROW (its slot) --> [OWN_TABLE: a newer version may end the page before] --> RUNS <-> IN_RUN --> DECIDED --the candidates are told--> IDLE
+ *   IDLE --add--> ROW (its slot) --> [OWN_TABLE: a newer version may end the page before] --> RUNS <-> IN_RUN --> DECIDED --the candidates
+ *   are told--> IDLE
  *
- * What decides: the slot's sequence, the slot before it, range deletes, newer memtables, newer runs, in the order of what they cost. Checks that wait for reads are in `busy`. */
+ * What decides: the slot's sequence, the slot before it, range deletes, newer memtables, newer runs, in the order of what they cost.
+ * Checks that wait for reads are in `busy`. */
 #include "base/hash.h"
 #include "engine/search.h"
 

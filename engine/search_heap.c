@@ -1,4 +1,5 @@
-/* The best k of a query (search.h). Items of 8 bytes are heaped; what they stand for stays where it is, in `found`, and is written over when a better one takes its
+/* The best k of a query (search.h). Items of 8 bytes are heaped; what they stand for stays where it is, in `found`, and is written over
+ * when a better one takes its
  * place. Keys lie one behind the other in a buffer that is copied without those that left when it is full. */
 #include <string.h>
 

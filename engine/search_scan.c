@@ -1,7 +1,9 @@
 /* Which rows a search looks at, and how they come (search.h).
  *
- * Sources are taken newest first. A table's rows in the key range are cut into segments: stretches of resident frames are scanned where they are, without adding to the cache; what lies between is
- * streamed by a lane, together with short resident stretches in it. While one lane comes to its end the next segment's is opened, so that the device has work at borders of tables.
+ * Sources are taken newest first. A table's rows in the key range are cut into segments: stretches of resident frames are scanned where
+ * they are, without adding to the cache; what lies between is
+ * streamed by a lane, together with short resident stretches in it. While one lane comes to its end the next segment's is opened, so that
+ * the device has work at borders of tables.
  *
  *   walk_next: a segment  --resident--> frames pinned one by one --> scan_blocks
  *                         --streamed--> stream: pieces ------------> scan_blocks --> scan_rows: distances --> candidates
@@ -257,7 +259,8 @@ static bool holds_frame(struct table *table, uint32_t frame) {
   return cache_holds(table_directory(table), table_unit(table, UNIT_ROWS, frame));
 }
 
-/* The frames from `frame` on that are (resident) or are not, up to `most` and `end`; a stretch that is not goes over short islands that are. */
+/* The frames from `frame` on that are (resident) or are not, up to `most` and `end`; a stretch that is not goes over short islands that
+ * are. */
 static uint32_t stretch_end(struct table *table, uint32_t frame, uint32_t end, bool resident) {
   uint32_t island = 0;
   uint32_t at = frame;

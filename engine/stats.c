@@ -1,4 +1,5 @@
-/* Statistics (turb_get_stats) and the LSM tree (turb_list_runs). Numbers are read one after the other while work goes on: each is true, not all are of one moment. */
+/* Statistics (turb_get_stats) and the LSM tree (turb_list_runs). Numbers are read one after the other while work goes on: each is true,
+ * not all are of one moment. */
 #include "base/clock.h"
 #include "engine/iterator.h"
 
@@ -7,6 +8,7 @@
 struct files {
   turb_db *db;
   turb_stats *stats;
+  bool no_memory;
 };
 
 static void count_file(void *context, const char *name) {
@@ -17,6 +19,7 @@ static void count_file(void *context, const char *name) {
   if (kind == NAME_OTHER)
     return;
   char *path = db_path(db, kind, number);
+  files->no_memory |= !path;
   if (path && io_stat(db->system, path, &size, &allocated, NULL) == TURB_OK) { /* else it went meanwhile */
     files->stats->disk_bytes += allocated;
     files->stats->log_bytes += kind == NAME_LOG ? size : 0;
@@ -25,8 +28,9 @@ static void count_file(void *context, const char *name) {
 }
 
 static turb_status count_files(turb_db *db, turb_stats *stats, turb_error *err) {
-  struct files files = {db, stats};
-  return io_list_folder(db->system, db->path, count_file, &files, err);
+  struct files files = {.db = db, .stats = stats};
+  const turb_status status = io_list_folder(db->system, db->path, count_file, &files, err);
+  return status == TURB_OK && files.no_memory ? status_set(err, TURB_NO_MEMORY, "no memory for a path") : status;
 }
 
 /* ---- the rest ---- */

@@ -4,7 +4,8 @@
  *   tables     are there, with the size that the manifest says; table_verify reads every byte
  *   logs       every record, its operations, the chain; the log that takes writes must hold all that was written to it
  *
- * Problems of files are reported and the walk goes on; trouble of ours (memory) ends it. Tables are held by their versions; logs are looked at under leadership, so that
+ * Problems of files are reported and the walk goes on; trouble of ours (memory) ends it. Tables are held by their versions; logs are
+ * looked at under leadership, so that
  * none is appended to or cut meanwhile (a memtable's worth of bytes). */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* version.h has the contract, the states and the invariants. */
 #include "engine/version.h"
 
 #include "base/arena.h"

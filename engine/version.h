@@ -1,4 +1,5 @@
-/* engine/version: what readers see of a collection: its memtables and runs. Immutable but for the entries that the newest memtable still takes; reference-counted.
+/* engine/version: what readers see of a collection: its memtables and runs. Immutable but for the entries that the newest memtable still
+ * takes; reference-counted.
  *
  * A read view is a version and the sequence up to which it reads; together they answer every question about the collection at one moment.
  *
@@ -48,7 +49,8 @@ void read_view_release(struct read_view *view);
 struct version *version_retain(struct version *version);
 void version_release(struct version *version); /* NULL ok */
 
-/* Range deletes of the view as sorted, disjoint fragments with sequences at or below the view's: the tables' and the memtables' together, in `arena`. */
+/* Range deletes of the view as sorted, disjoint fragments with sequences at or below the view's: the tables' and the memtables' together,
+ * in `arena`. */
 TURB_MUST_CHECK turb_status read_view_range_deletes(const struct read_view *view, struct arena *arena, struct range_deletes *deletes,
                                                     turb_error *err);
 /* The highest sequence at or below the view's of a range delete over key, or 0. */
@@ -58,7 +60,8 @@ uint64_t read_view_cover(const struct read_view *view, turb_bytes key);
 TURB_MUST_CHECK turb_status read_view_cursor(const struct read_view *view, struct cursor_context *context, bool streaming,
                                              struct cursor **cursor, turb_error *err);
 
-/* Builds the version of the collection as its memtables and the catalog say now; tables that `before` (may be NULL) has open are shared. Under db->mutex. */
+/* Builds the version of the collection as its memtables and the catalog say now; tables that `before` (may be NULL) has open are shared.
+ * Under db->mutex. */
 TURB_MUST_CHECK turb_status version_build(turb_collection *collection, const struct version *before, struct version **version,
                                           turb_error *err);
 /* Makes it current (takes the reference over) and lets go of the one before. */

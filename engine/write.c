@@ -1,3 +1,4 @@
+/* write.h has the contract, the states and the invariants. */
 #include "engine/write.h"
 
 #include <assert.h>

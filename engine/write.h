@@ -1,9 +1,11 @@
 /* engine/write: the one way of entries into the database.
  *
- * Writers queue up; the first leads. The leader takes those behind it along (a group), makes room in the memtables, gives out sequence numbers, appends one record to the log, syncs it when
+ * Writers queue up; the first leads. The leader takes those behind it along (a group), makes room in the memtables, gives out sequence
+ * numbers, appends one record to the log, syncs it when
  * one of the group wants that, puts the entries into the memtables and moves visible_sequence over all of them in one step.
  *
- * A writer may bring a `prepare` instead of operations: it runs under leadership, alone (conditional writes read before they write; switching a memtable is one too).
+ * A writer may bring a `prepare` instead of operations: it runs under leadership, alone (conditional writes read before they write;
+ * switching a memtable is one too).
  *
  *   QUEUED --first in the queue--> LEADING --> DONE          QUEUED --taken into a group--> DONE
  */
@@ -33,7 +35,8 @@ struct writer {
 /* Queues, waits, leads when it is its turn. Returns writer->status. */
 TURB_MUST_CHECK turb_status write_submit(turb_db *db, struct writer *writer, turb_error *err);
 
-/* Under leadership (from a prepare): seals the newest memtable of the collection, when it holds anything, and puts an empty one before it. */
+/* Under leadership (from a prepare): seals the newest memtable of the collection, when it holds anything, and puts an empty one before it.
+ * */
 TURB_MUST_CHECK turb_status write_switch_memtable(turb_collection *collection, turb_error *err);
 /* Puts an empty memtable before the newest (which may be none), whose entries will begin in log `first_log`. */
 TURB_MUST_CHECK turb_status write_push_memtable(turb_collection *collection, uint64_t first_log, turb_error *err);

@@ -1,21 +1,27 @@
 /* io: everything that blocks. Files, operations, rings, and the three backends behind one function table.
  *
- * A system (one a database) knows its backend and opens files; a ring (one thread at a time) carries operations. An operation is memory of its
- * owner's: the owner fills it, queues it, and does not touch it again until `complete` is called from io_ring_poll or io_ring_wait on the ring's
+ * A system (one a database) knows its backend and opens files; a ring (one thread at a time) carries operations. An operation is memory of
+ * its
+ * owner's: the owner fills it, queues it, and does not touch it again until `complete` is called from io_ring_poll or io_ring_wait on the
+ * ring's
  * thread.
  *
  *   IDLE --io_ring_queue--> QUEUED --io_ring_submit--> SUBMITTED --(kernel)--> io_ring_poll --> DONE (complete() called)
  *
  * Invariants
  *  1. `complete` is called exactly once for every queued operation, never from io_ring_queue or io_ring_submit, on the ring's thread.
- *  2. READ and WRITE are complete transfers: short ones are resumed, EINTR and EAGAIN retried, requests above the device's limit split. A read
+ *  2. READ and WRITE are complete transfers: short ones are resumed, EINTR and EAGAIN retried, requests above the device's limit split. A
+ *     read
  *     that meets the end of the file is OK with done < size.
  *  3. A failed IO_SYNC poisons its file: every later sync of it fails with the same error (the kernel may have dropped the dirty pages).
- *  4. A file is opened either direct or buffered, and is never read both ways by one system. Direct transfers have offset, size and memory aligned
+ *  4. A file is opened either direct or buffered, and is never read both ways by one system. Direct transfers have offset, size and memory
+ *     aligned
  *     to IO_DIRECT_ALIGNMENT.
- *  5. Operations linked with IO_OP_LINKED start only after the one before completed well; after a failure the rest of the chain completes with
+ *  5. Operations linked with IO_OP_LINKED start only after the one before completed well; after a failure the rest of the chain completes
+ *     with
  *     TURB_CANCELLED.
- *  6. A ring that is destroyed first cancels and reaps everything in flight (io_ring_in_flight tells how much there is), calling `complete` for
+ *  6. A ring that is destroyed first cancels and reaps everything in flight (io_ring_in_flight tells how much there is), calling
+ *     `complete` for
  *     each.
  *  7. `complete` may queue and submit on the same ring, also the same operation again; it must not poll, wait, run or destroy it.
  * Threads: io_system and io_file calls from any thread; a ring and its operations from one thread at a time.
@@ -65,7 +71,8 @@ struct io_stats { /* sums since opening, read without locks; transfers count whe
 
 /* ---- system and names (blocking; each is one operation of the simulated clock) ---- */
 TURB_MUST_CHECK turb_status io_system_open(const struct io_system_options *options, struct io_system **system, turb_error *err);
-/* Ends (cancels, completes) what closed cursors left under way on rings that nobody leases: afterwards it holds no file, frame or table any more. Before the
+/* Ends (cancels, completes) what closed cursors left under way on rings that nobody leases: afterwards it holds no file, frame or table
+ * any more. Before the
  * owners of those are closed. */
 void io_system_drain(struct io_system *system);
 void io_system_close(struct io_system *system); /* all files, locks and rings are closed before */
@@ -81,7 +88,8 @@ TURB_MUST_CHECK turb_status io_unlink(struct io_system *system, const char *path
 TURB_MUST_CHECK turb_status io_sync_folder(struct io_system *system, const char *path, turb_error *err);
 /* size and allocated bytes on disk; NOT_FOUND. Either out may be NULL. */
 TURB_MUST_CHECK turb_status io_stat(struct io_system *system, const char *path, uint64_t *size, uint64_t *allocated, turb_error *err);
-/* Advisory lock on a file that is created when missing (an existing one only when shared); LOCKED when another opener (also in this process) holds
+/* Advisory lock on a file that is created when missing (an existing one only when shared); LOCKED when another opener (also in this
+ * process) holds
  * it against us. */
 TURB_MUST_CHECK turb_status io_lock(struct io_system *system, const char *path, bool shared, struct io_lock **lock, turb_error *err);
 void io_unlock(struct io_lock *lock);
@@ -106,7 +114,8 @@ TURB_MUST_CHECK turb_status io_file_size(struct io_file *file, uint64_t *size, t
 TURB_MUST_CHECK turb_status io_file_truncate(struct io_file *file, uint64_t size, turb_error *err);
 /* Reserves space on disk; `extend` also sets the size. Not supported by the file system: OK without effect. */
 TURB_MUST_CHECK turb_status io_file_allocate(struct io_file *file, uint64_t offset, uint64_t size, bool extend, turb_error *err);
-/* Blocking transfers outside any ring (log, manifest, tails): complete, or an error. read: CORRUPTION "truncated" when the file ends early. */
+/* Blocking transfers outside any ring (log, manifest, tails): complete, or an error. read: CORRUPTION "truncated" when the file ends
+ * early. */
 TURB_MUST_CHECK turb_status io_file_read(struct io_file *file, void *data, size_t size, uint64_t offset, turb_error *err);
 TURB_MUST_CHECK turb_status io_file_write(struct io_file *file, const void *data, size_t size, uint64_t offset, turb_error *err);
 TURB_MUST_CHECK turb_status io_file_sync(struct io_file *file, turb_error *err); /* data, and what is needed to read it back */
@@ -153,8 +162,10 @@ struct io_ring_options {
 TURB_MUST_CHECK turb_status io_ring_create(struct io_system *system, const struct io_ring_options *options, struct io_ring **ring,
                                            turb_error *err);
 void io_ring_destroy(struct io_ring *ring);
-/* A ring from the system's pool (made when the pool is empty), for the calling thread until it is given back. Operations that nobody waits for any
- * more (their owners free themselves) may be in flight then: who leases the ring next completes them on the way, or io_system_drain does. */
+/* A ring from the system's pool (made when the pool is empty), for the calling thread until it is given back. Operations that nobody waits
+ * for any
+ * more (their owners free themselves) may be in flight then: who leases the ring next completes them on the way, or io_system_drain does.
+ * */
 TURB_MUST_CHECK turb_status io_ring_lease(struct io_system *system, struct io_ring **ring, turb_error *err);
 void io_ring_return(struct io_ring *ring);
 

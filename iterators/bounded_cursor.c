@@ -1,6 +1,7 @@
 /* iterators/bounded_cursor: a child within [lower, upper). Windows are clipped when they are entered, so moves within them cost nothing.
  *
- * Invariant: READY means that [window_begin, window_end) lies within the bounds. The child may stand beyond them when this cursor is at END. */
+ * Invariant: READY means that [window_begin, window_end) lies within the bounds. The child may stand beyond them when this cursor is at
+ * END. */
 #include "iterators/cursor_parts.h"
 
 struct bounded_cursor {

@@ -1,9 +1,11 @@
 /* iterators/concat_cursor: over a run, one table at a time.
  *
- * Two table cursors take turns: one is current, the other is sent ahead to the next table when the current one reaches its last page, so that crossing the border does not wait.
+ * Two table cursors take turns: one is current, the other is sent ahead to the next table when the current one reaches its last page, so
+ * that crossing the border does not wait.
  *
  * Invariants
- *  1. `table` is the current child's table; the other child is FRESH, or stands on (or is on its way to) the first entry of table + 1 when `ahead`.
+ *  1. `table` is the current child's table; the other child is FRESH, or stands on (or is on its way to) the first entry of table + 1 when
+ *     `ahead`.
  *  2. `old` holds the window of the old entry during a move: it stays readable over a border.
  */
 #include "iterators/cursor_parts.h"

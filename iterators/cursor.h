@@ -1,7 +1,9 @@
 /* iterators/cursor: the contract that every cursor obeys.
  *
- * A cursor walks entries in entry order (key ascending, sequence descending), forward and backward, without ever blocking: where the next entry needs a read, the read is queued on
- * the `reads` that a whole tree of cursors shares, and the move is PENDING. The owner of the tree submits and waits (await); nobody else does.
+ * A cursor walks entries in entry order (key ascending, sequence descending), forward and backward, without ever blocking: where the next
+ * entry needs a read, the read is queued on
+ * the `reads` that a whole tree of cursors shares, and the move is PENDING. The owner of the tree submits and waits (await); nobody else
+ * does.
  *
  *   READY    positioned: `slot` is the current entry
  *   PENDING  the move needs a read, which is queued: cursor_resume goes on with it once completions were taken
@@ -14,14 +16,17 @@
  *   state     advance / retreat        seek, first, last        resume                   batch                     close
  *   FRESH     FAILED (invalid)         moves                    FRESH                    FAILED (invalid)          frees
  *   READY     moves                    moves                    READY                    takes entries             frees
- *   PENDING   as resume                drops the move, moves    goes on with the move    as resume, then takes     frees; reads in flight become orphans
+ *   PENDING   as resume                drops the move, moves    goes on with the move    as resume, then takes     frees; reads in flight
+ *   become orphans
  *   YIELD     as resume                drops the move, moves    goes on with the move    as resume, then takes     frees
  *   END       END                      moves                    END                      takes none, END           frees
  *   FAILED    FAILED                   moves, error cleared     FAILED                   takes none, FAILED        frees
  *
  * Rules
- *  1. `window_begin <= slot < window_end` are slots that lie side by side in one page: advance and retreat within them are inline and call nothing.
- *  2. The old entry stays readable until the move completes (READY, END or FAILED): a leaf keeps its page pinned until then. A parent that steps a child several
+ *  1. `window_begin <= slot < window_end` are slots that lie side by side in one page: advance and retreat within them are inline and call
+ *     nothing.
+ *  2. The old entry stays readable until the move completes (READY, END or FAILED): a leaf keeps its page pinned until then. A parent that
+ *     steps a child several
  *     times during one of its own moves holds the pages it leaves in a batch.
  *  3. A seek's key is borrowed until the seek completes or is replaced.
  *  4. A parent owns its children in every state. An error or a dropped move loses no child; the next seek yields what a fresh cursor would.
@@ -61,7 +66,8 @@ struct cursor_ref {
   const struct source *source;
 };
 
-/* What keeps a page readable. Owned by a leaf cursor, counted without atomics; NULL for memory that lives as long as the tree (memtables). */
+/* What keeps a page readable. Owned by a leaf cursor, counted without atomics; NULL for memory that lives as long as the tree (memtables).
+ * */
 struct window {
   uint32_t references;
   void (*release)(struct window *window); /* the count reached 0 */
@@ -144,7 +150,8 @@ static inline turb_state cursor_retreat(struct cursor *cursor) {
 static inline turb_state cursor_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   return cursor->ops->seek(cursor, key, sequence);
 }
-/* Last entry before (key, sequence). With sequence 0: the oldest version of the last key <= key; with SLOT_SEQUENCE_MAX: of the last key < key. */
+/* Last entry before (key, sequence). With sequence 0: the oldest version of the last key <= key; with SLOT_SEQUENCE_MAX: of the last key <
+ * key. */
 static inline turb_state cursor_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   return cursor->ops->seek_before(cursor, key, sequence);
 }
@@ -157,7 +164,8 @@ static inline turb_state cursor_last(struct cursor *cursor) {
 static inline turb_state cursor_resume(struct cursor *cursor) {
   return cursor->state == TURB_PENDING || cursor->state == TURB_YIELD ? cursor->ops->resume(cursor) : cursor->state;
 }
-/* Appends the current entry and those after it (before it, when backward), until the batch is full or a move is not READY; the cursor then stands on the first entry that
+/* Appends the current entry and those after it (before it, when backward), until the batch is full or a move is not READY; the cursor then
+ * stands on the first entry that
  * was not taken, and the state is of that move. Pages that the cursor left are held by the batch. */
 static inline turb_state cursor_take(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   return cursor->ops->batch(cursor, batch, backward);
@@ -188,7 +196,8 @@ bool cursor_batch_hold(struct cursor_batch *batch, struct window *window);
 TURB_MUST_CHECK turb_status memtable_cursor_open(struct cursor_context *context, const struct source *source, struct cursor **cursor,
                                                  turb_error *err);
 
-/* Over a run: one table open at a time, reading ahead over borders. `streaming`: forward moves after `first` or a seek read large pieces past the cache. */
+/* Over a run: one table open at a time, reading ahead over borders. `streaming`: forward moves after `first` or a seek read large pieces
+ * past the cache. */
 TURB_MUST_CHECK turb_status concat_cursor_open(struct cursor_context *context, const struct run_view *run, bool streaming,
                                                struct cursor **cursor, turb_error *err);
 /* Over one table. */

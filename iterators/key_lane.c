@@ -1,3 +1,4 @@
+/* key_lane.h has the contract, the states and the invariants. */
 #include "iterators/key_lane.h"
 
 #include "base/alloc.h"

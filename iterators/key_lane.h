@@ -1,6 +1,7 @@
 /* iterators/key_lane: the key pages of one table in file order, streamed past the cache, for the forward moves of a streaming table cursor.
  *
- * Pieces of a lane are handed out page by page; a piece is a window that stays readable while the cursor or a batch holds it. Pieces go back to the lane in order.
+ * Pieces of a lane are handed out page by page; a piece is a window that stays readable while the cursor or a batch holds it. Pieces go
+ * back to the lane in order.
  * Invariant: a key_lane lives until it was closed and the last window on one of its pieces was let go.
  * Threads: one, the cursor's.
  */
@@ -17,7 +18,8 @@ TURB_MUST_CHECK turb_status key_lane_open(struct cursor_context *context, struct
                                           turb_error *err);
 /* NULL ok; never waits. */
 void key_lane_close(struct key_lane *lane);
-/* The next page. READY: *page, kept by *window, on which the caller has one more reference. PENDING, YIELD (all pieces are held), END, FAILED. */
+/* The next page. READY: *page, kept by *window, on which the caller has one more reference. PENDING, YIELD (all pieces are held), END,
+ * FAILED. */
 turb_state key_lane_next(struct key_lane *lane, const struct slot_page **page, struct window **window);
 turb_status key_lane_error(const struct key_lane *lane, turb_error *err);
 

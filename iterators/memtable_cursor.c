@@ -1,4 +1,5 @@
-/* iterators/memtable_cursor: over a memtable. Everything is in memory, so no move is ever PENDING; windows have one slot, since the order of entries is that of
+/* iterators/memtable_cursor: over a memtable. Everything is in memory, so no move is ever PENDING; windows have one slot, since the order
+ * of entries is that of
  * the skip list and not of the pages. */
 #include "iterators/cursor_parts.h"
 

@@ -1,14 +1,17 @@
 /* iterators/merge_cursor: k children, one order, by a loser tree on cached key prefixes.
  *
- * For each child the tree compares one integer: eight key bytes of its current entry after the bytes that the keys of all children's current windows share. While a child
- * walks within a page, that integer comes from the slot alone (its own prefix, shifted under what the page shares); keys themselves are compared only where the integers are equal.
+ * For each child the tree compares one integer: eight key bytes of its current entry after the bytes that the keys of all children's
+ * current windows share. While a child
+ * walks within a page, that integer comes from the slot alone (its own prefix, shifted under what the page shares); keys themselves are
+ * compared only where the integers are equal.
  *
  *   tree[0] is the winner, tree[1..k-1] hold the losers of their matches; leaf i's first match is at (k + i) / 2.
  *
  * Invariants
  *  1. READY: all children are READY or END in the direction `backward`; the winner's entry is the current one.
  *  2. All keys of all current windows of live children begin with shared[0..shared_size).
- *  3. prefix[i] belongs to child i's current slot under shared_size and the direction (inverted backward, so that the smallest always wins); UINT64_MAX when the child ended.
+ *  3. prefix[i] belongs to child i's current slot under shared_size and the direction (inverted backward, so that the smallest always
+ *     wins); UINT64_MAX when the child ended.
  *  4. PENDING or YIELD: `waiting` says whether one child (`mover`) or all of them are under way; no child is ever taken out of the tree.
  *  5. Equal entries (same key, same sequence) come in the order of children forward, in the reverse order backward.
  */

@@ -1,3 +1,4 @@
+/* parts.h has the contract, the states and the invariants. */
 #include "iterators/parts.h"
 
 #include <assert.h>

@@ -1,14 +1,17 @@
 /* iterators/parts: brings rows and attributes for entries that a cursor found, at the top of a tree of cursors.
  *
- * Entries come as refs, in the order of the walk; parts resolves as many of the leading ones as it can without waiting, and starts reads for those behind them. What it resolved is a
+ * Entries come as refs, in the order of the walk; parts resolves as many of the leading ones as it can without waiting, and starts reads
+ * for those behind them. What it resolved is a
  * *set*: its bytes stay in place until the next set is READY, so that the old entry stays readable while a move is PENDING.
  *
- * Cached: frames of rows and chunks of attributes are pinned, one pin for all entries of a set that share it. Streaming: rows come from a lane for each run, in row order, and are verified
+ * Cached: frames of rows and chunks of attributes are pinned, one pin for all entries of a set that share it. Streaming: rows come from a
+ * lane for each run, in row order, and are verified
  * by their slots' hashes.
  *
  * Invariants
  *  1. A pointer of the current set points into memory held by a run's current frame (or piece), or by the set's hold list.
- *  2. A frame that a run leaves goes to the hold list of the set being resolved; the list of the set before is let go when that one is READY.
+ *  2. A frame that a run leaves goes to the hold list of the set being resolved; the list of the set before is let go when that one is
+ *     READY.
  * Threads: one, the tree's.
  */
 #ifndef TURB_ITERATORS_PARTS_H
@@ -36,7 +39,8 @@ void parts_close(struct parts *parts); /* never waits; NULL ok */
 
 /* Begins a new set (also drops one that was being resolved). */
 void parts_begin(struct parts *parts);
-/* Goes on with the set: out[i] for refs[i] (walked from the last to the first when backward: out and refs keep their places), *resolved counts them in walking order. READY when at least
+/* Goes on with the set: out[i] for refs[i] (walked from the last to the first when backward: out and refs keep their places), *resolved
+ * counts them in walking order. READY when at least
  * one is resolved; then no more are added to this set. PENDING: call again with the same arguments. */
 turb_state parts_resolve(struct parts *parts, const struct cursor_ref *refs, uint32_t count, bool backward, struct entry_parts *out,
                          uint32_t *resolved);

@@ -10,10 +10,12 @@
  *   SEEK            first separator >= key                     first slot not before the target, else NEXT_PAGE
  *   SEEK_BEFORE     the same                                   the slot before that, else PREVIOUS_PAGE
  *
- * A streaming cursor takes its key pages from a key_lane after FIRST and SEEK; a backward move leaves the lane for good (until the next FIRST or SEEK).
+ * A streaming cursor takes its key pages from a key_lane after FIRST and SEEK; a backward move leaves the lane for good (until the next
+ * FIRST or SEEK).
  *
  * Invariants
- *  1. head.window is referenced once by the cursor; it is let go only when the next page is in place (the old entry stays readable while PENDING).
+ *  1. head.window is referenced once by the cursor; it is let go only when the next page is in place (the old entry stays readable while
+ *     PENDING).
  *  2. index_load holds the index page `index_loaded`; (index_page, index_slot) is the goal, or the current place when READY in page mode.
  */
 #include <assert.h>

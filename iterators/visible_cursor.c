@@ -1,6 +1,7 @@
 /* Works on raw stretches taken from the child: drops what the snapshot does not see and keeps the refs of the rest.
  *
- * Forward, the first version of a key at or below the snapshot decides, older ones are skipped. Backward, versions of a key come oldest first: the last one at or below the
+ * Forward, the first version of a key at or below the snapshot decides, older ones are skipped. Backward, versions of a key come oldest
+ * first: the last one at or below the
  * snapshot before the key changes decides.
  *
  * Invariants
@@ -49,7 +50,8 @@ struct visible_cursor {
 
 /* ---- what is hidden ---- */
 
-/* The highest sequence at or below the snapshot of a range delete over the key; keys come mostly in order, so the last place is tried first. */
+/* The highest sequence at or below the snapshot of a range delete over the key; keys come mostly in order, so the last place is tried
+ * first. */
 static uint64_t cover(struct visible_cursor *self, turb_bytes key) {
   const struct range_deletes *deletes = self->options.range_deletes;
   if (!deletes || !deletes->count)

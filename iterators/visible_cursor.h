@@ -1,6 +1,8 @@
-/* iterators/visible_cursor: what a snapshot sees: the newest version of each key at or below its sequence, puts only, range deletes applied.
+/* iterators/visible_cursor: what a snapshot sees: the newest version of each key at or below its sequence, puts only, range deletes
+ * applied.
  *
- * Besides the contract of cursor.h (one entry at a time) it hands out what it found in stretches: the public iterator and exact scans work on those.
+ * Besides the contract of cursor.h (one entry at a time) it hands out what it found in stretches: the public iterator and exact scans work
+ * on those.
  */
 #ifndef TURB_ITERATORS_VISIBLE_CURSOR_H
 #define TURB_ITERATORS_VISIBLE_CURSOR_H

@@ -1,25 +1,33 @@
-/* sstable/cache: the page cache, sharded, charged to the budget. It holds units of tables: index pages, filter sections, key pages, checksum pages,
+/* sstable/cache: the page cache, sharded, charged to the budget. It holds units of tables: index pages, filter sections, key pages,
+ * checksum pages,
  * frames of rows, chunks of attributes.
  *
- * There is no hash table: a table keeps an array (directory) with one 32-bit frame number for each of its units, so a hit is one array look-up and
- * one atomic pin. Frame descriptors are never given back while the cache lives, so a stale number is harmless: the pin is taken first, then owner and
+ * There is no hash table: a table keeps an array (directory) with one 32-bit frame number for each of its units, so a hit is one array
+ * look-up and
+ * one atomic pin. Frame descriptors are never given back while the cache lives, so a stale number is harmless: the pin is taken first,
+ * then owner and
  * unit are compared.
  *
  *   FREE --cache_memory_take--> TAKEN --cache_insert--> RESIDENT (pins >= 0) --evict: pins 0, by a CAS--> FREE
  *                               TAKEN --cache_keep----> KEPT (pins > 0, in no directory) --last unpin--> FREE
  *                               TAKEN --cache_memory_give--> FREE
  *
- * Memory comes in slabs of up to 2 MiB, each cut into frames of one size and one group (meta: index, filter, key and checksum units; data: rows
- * and attributes). A freed frame is used again without a call of the allocator; what the budget is charged is what is held, free frames included.
+ * Memory comes in slabs of up to 2 MiB, each cut into frames of one size and one group (meta: index, filter, key and checksum units; data:
+ * rows
+ * and attributes). A freed frame is used again without a call of the allocator; what the budget is charged is what is held, free frames
+ * included.
  *
  * Invariants
  *  1. A frame with pins > 0 is neither evicted nor written.
- *  2. Memory is charged (BUDGET_CACHE) before it is taken; under pressure from others the cache gives up slabs without pins (it is the budget's reclaimer).
+ *  2. Memory is charged (BUDGET_CACHE) before it is taken; under pressure from others the cache gives up slabs without pins (it is the
+ *     budget's reclaimer).
  *     It grows into whatever the budget leaves, but for a small reserve that spares small takers of others a reclaim each.
- *  3. Index, filter, key and checksum units outlive row and attribute units: the clock gives them more rounds, and rows take no memory from them
+ *  3. Index, filter, key and checksum units outlive row and attribute units: the clock gives them more rounds, and rows take no memory
+ *     from them
  *     once they hold an eighth of the cache.
  *  4. A table that closes removes its frames first; frames pinned then belong to the pins.
- * Threads: all calls from any thread, but a directory is closed by one when no other uses it. A hit takes no lock. Locks: a shard's, then the
+ * Threads: all calls from any thread, but a directory is closed by one when no other uses it. A hit takes no lock. Locks: a shard's, then
+ * the
  * descriptor pool's.
  */
 #ifndef TURB_SSTABLE_CACHE_H
@@ -80,7 +88,8 @@ void cache_pin_copy(const struct cache_pin *from, struct cache_pin *to);
 /* Lets go; safe on an empty pin, which it leaves empty. */
 void cache_unpin(struct cache_pin *pin);
 
-/* Page-aligned memory for a unit to be read into (size up to CACHE_UNIT_MAX_BYTES); false and nothing when neither the budget nor eviction yields it.
+/* Page-aligned memory for a unit to be read into (size up to CACHE_UNIT_MAX_BYTES); false and nothing when neither the budget nor eviction
+ * yields it.
  * Eviction happens only for `may_evict`. */
 TURB_MUST_CHECK bool cache_memory_take(struct cache *cache, uint32_t size, enum unit_kind kind, bool may_evict,
                                        struct cache_memory *memory);
@@ -90,7 +99,8 @@ void cache_insert(struct cache_directory *directory, uint32_t unit, struct cache
 /* Pins the memory without showing it to others: the last unpin gives it back. */
 void cache_keep(struct cache_memory *memory, struct cache_pin *pin);
 
-/* Admission of row and attribute units on point reads: true while memory is free without evicting, or when this unit has missed several times lately. */
+/* Admission of row and attribute units on point reads: true while memory is free without evicting, or when this unit has missed several
+ * times lately. */
 bool cache_admits(struct cache_directory *directory, uint32_t unit, uint32_t size);
 
 struct cache_stats {

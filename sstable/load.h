@@ -1,7 +1,10 @@
-/* sstable/load: one unit, or the pages of one row or attribute, on its way from disk to memory; and `reads`, the queue that a tree of cursors shares.
+/* sstable/load: one unit, or the pages of one row or attribute, on its way from disk to memory; and `reads`, the queue that a tree of
+ * cursors shares.
  *
- * A cursor that misses starts a load and is PENDING. Nothing is submitted by starting: reads_submit hands everything that is queued on `reads` to a
- * ring in one system call. A load is memory of its own (not the cursor's): when the cursor goes away first, load_destroy leaves it to the ring, which
+ * A cursor that misses starts a load and is PENDING. Nothing is submitted by starting: reads_submit hands everything that is queued on
+ * `reads` to a
+ * ring in one system call. A load is memory of its own (not the cursor's): when the cursor goes away first, load_destroy leaves it to the
+ * ring, which
  * completes it into the cache (or frees it) and releases the table reference.
  *
  *   IDLE --load_unit / load_row--> WAITING --completions--> READY (pin holds verified bytes) | FAILED (err says why)
@@ -28,7 +31,8 @@ struct reads {
   uint64_t bytes;     /* that they transferred */
 };
 void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring);
-/* Moves what is queued into the ring, which there is, as far as it has room, without submitting: for many queues on one ring, submitted together. */
+/* Moves what is queued into the ring, which there is, as far as it has room, without submitting: for many queues on one ring, submitted
+ * together. */
 void reads_hand_over(struct reads *reads);
 /* Submits what is queued; leases a ring when there is none. */
 TURB_MUST_CHECK turb_status reads_submit(struct reads *reads, turb_error *err);
@@ -36,7 +40,8 @@ TURB_MUST_CHECK turb_status reads_submit(struct reads *reads, turb_error *err);
 TURB_MUST_CHECK turb_status reads_wait(struct reads *reads, turb_error *err);
 /* Takes completions without a system call; returns how many. */
 size_t reads_poll(struct reads *reads);
-/* All its loads are idle or abandoned; gives a leased ring back, with orphans in flight or not. Unsubmitted orphans are submitted or dropped. */
+/* All its loads are idle or abandoned; gives a leased ring back, with orphans in flight or not. Unsubmitted orphans are submitted or
+ * dropped. */
 void reads_close(struct reads *reads);
 
 enum load_state { LOAD_IDLE = 0, LOAD_WAITING = 1, LOAD_READY = 2, LOAD_FAILED = 3 };
@@ -54,12 +59,15 @@ enum load_flags {
   LOAD_TWO_UNITS = 4,  /* a key page of two units, as its index slot says; without it such a page takes two reads */
   LOAD_ABSENT = 8,     /* load_unit: the caller has just looked and found that it is not resident (so that a miss is counted once) */
 };
-/* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its checksum page,
+/* Starts to bring a unit into memory, unless it is resident: then the load is READY at once. A row unit (frame) is verified by its
+ * checksum page,
  * which is brought along in the same submission when it is not resident. */
 enum load_state load_unit(struct load *load, struct table *table, enum unit_kind kind, uint32_t unit_ordinal, unsigned flags);
-/* Brings one row of a put (slot known and pinned by the caller until READY): from the cache, else by its own pages, verified by row_hash. */
+/* Brings one row of a put (slot known and pinned by the caller until READY): from the cache, else by its own pages, verified by row_hash.
+ * */
 enum load_state load_row(struct load *load, struct table *table, uint64_t row, uint64_t row_hash, unsigned flags);
-/* Brings attribute bytes [offset, offset + size), size > 0, of the attribute area, verified by `attribute_hash` (or by chunks when larger than 1 MiB). */
+/* Brings attribute bytes [offset, offset + size), size > 0, of the attribute area, verified by `attribute_hash` (or by chunks when larger
+ * than 1 MiB). */
 enum load_state load_attribute(struct load *load, struct table *table, uint64_t offset, uint32_t size, uint32_t attribute_hash,
                                unsigned flags);
 /* The state now, without a system call and without polling the ring. */
@@ -70,7 +78,8 @@ void load_take_pin(struct load *load, struct cache_pin *pin, const void **data);
 /* FAILED: why. */
 turb_status load_error(const struct load *load, turb_error *err);
 
-/* A pin outside the cache (a row read by its own pages) has frame NULL; its memory is given back by load_pin_release, which also unpins ordinary pins.
+/* A pin outside the cache (a row read by its own pages) has frame NULL; its memory is given back by load_pin_release, which also unpins
+ * ordinary pins.
  * (Only row and attribute loads make such pins.) */
 void load_pin_release(const struct table *table, struct cache_pin *pin);
 

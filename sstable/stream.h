@@ -1,7 +1,10 @@
-/* sstable/stream: lanes, the streaming way through a table: past the cache, forward, a fixed number of large reads in flight, in buffers of the lane's own.
+/* sstable/stream: lanes, the streaming way through a table: past the cache, forward, a fixed number of large reads in flight, in buffers
+ * of the lane's own.
  *
- * A lane walks the extents of one kind (keys, rows, attributes, checksums) from an ordinal on. It hands out pieces: contiguous stretches within one
- * extent, whole units, page-aligned, already read. A piece stays valid until it is released, in any order; a lane has `depth` of them, in flight or
+ * A lane walks the extents of one kind (keys, rows, attributes, checksums) from an ordinal on. It hands out pieces: contiguous stretches
+ * within one
+ * extent, whole units, page-aligned, already read. A piece stays valid until it is released, in any order; a lane has `depth` of them, in
+ * flight or
  * handed out.
  *
  *   lane_piece: READY (a piece) | PENDING (queued on the reads) | END | FAILED
@@ -23,7 +26,8 @@ struct lane_options {
   bool
       eager; /* lane_piece submits the reads that it queues: for callers that may make system calls and want the device busy while they work on a piece */
 };
-/* The first piece begins with the block (attributes: the chunk) that holds first_ordinal; the last one's count ends at last_ordinal, or with the extent. */
+/* The first piece begins with the block (attributes: the chunk) that holds first_ordinal; the last one's count ends at last_ordinal, or
+ * with the extent. */
 struct piece {
   const uint8_t *data;
   uint32_t size;          /* whole blocks, pages or chunks */
@@ -40,9 +44,12 @@ static inline const uint8_t *piece_row(const struct piece *piece, const struct t
 TURB_MUST_CHECK turb_status lane_open(struct table *table, struct reads *reads, const struct lane_options *options, struct lane **lane,
                                       turb_error *err);
 void lane_close(struct lane *lane); /* never waits; NULL ok */
-/* The next piece that was not handed out yet; LOAD_READY with *end set: there is none. LOAD_IDLE: all pieces are handed out, release one first.
- * Starts further reads as buffers allow. READY pieces of compressed row extents are decompressed. Key pages of a piece are verified (checksums,
- * bounds of slots) when handed out. Row pieces are verified by their checksum pages when `verify` was asked for at open, else by row hashes by
+/* The next piece that was not handed out yet; LOAD_READY with *end set: there is none. LOAD_IDLE: all pieces are handed out, release one
+ * first.
+ * Starts further reads as buffers allow. READY pieces of compressed row extents are decompressed. Key pages of a piece are verified
+ * (checksums,
+ * bounds of slots) when handed out. Row pieces are verified by their checksum pages when `verify` was asked for at open, else by row
+ * hashes by
  * whoever consumes them. */
 enum load_state lane_piece(struct lane *lane, struct piece *piece, bool *end);
 /* Gives a piece that was handed out (named by its data) back to be read into again; any order. */

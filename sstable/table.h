@@ -1,7 +1,9 @@
-/* sstable/table: an open table, read. Opening reads the tail in one read; everything else comes through loads (load.h) and streams (stream.h).
+/* sstable/table: an open table, read. Opening reads the tail in one read; everything else comes through loads (load.h) and streams
+ * (stream.h).
  *
  * Resident for every open table: extents, top index, range deletes, properties, the cache directory. Charged to BUDGET_METADATA.
- * Invariants: 1. immutable after table_open; 2. reference-counted (atomically); the last release closes the file, and unlinks it when it was made obsolete.
+ * Invariants: 1. immutable after table_open; 2. reference-counted (atomically); the last release closes the file, and unlinks it when it
+ * was made obsolete.
  * Threads: all calls from any thread.
  */
 #ifndef TURB_SSTABLE_TABLE_H
@@ -25,7 +27,8 @@ struct table_env { /* borrowed by tables for their life */
 
 struct table;
 
-/* `record` may be NULL for a file that no manifest names (dump, verify): then the footer is read first. Errors: NOT_FOUND, CORRUPTION, NEWER_FORMAT,
+/* `record` may be NULL for a file that no manifest names (dump, verify): then the footer is read first. Errors: NOT_FOUND, CORRUPTION,
+ * NEWER_FORMAT,
  * NOT_A_DATABASE (a file of another database; the message says so). */
 TURB_MUST_CHECK turb_status table_open(const struct table_env *env, const char *path, const struct table_record *record,
                                        struct table **table, turb_error *err);
@@ -44,7 +47,8 @@ turb_bytes table_smallest_key(const struct table *table); /* of its point entrie
 turb_bytes table_largest_key(const struct table *table);
 
 /* ---- addresses ---- */
-/* The cache unit of (kind, ordinal). Ordinals: index pages, filter sections and checksum pages by number; key pages by their first 4 KiB unit; rows
+/* The cache unit of (kind, ordinal). Ordinals: index pages, filter sections and checksum pages by number; key pages by their first 4 KiB
+ * unit; rows
  * by frame; attributes by chunk. */
 uint32_t table_unit(const struct table *table, enum unit_kind kind, uint32_t ordinal);
 uint32_t table_unit_count(const struct table *table, enum unit_kind kind);
@@ -52,7 +56,8 @@ uint32_t table_unit_count(const struct table *table, enum unit_kind kind);
 void table_locate_row(const struct table *table, uint64_t row, uint32_t *frame, uint32_t *offset);
 /* Rows [*first, *first + *count) of a frame. */
 void table_frame_rows(const struct table *table, uint32_t frame, uint64_t *first, uint32_t *count);
-/* The chunk that holds attribute bytes [offset, offset + size), where in it they begin, and the chunk's own bytes. False when they cross chunks. */
+/* The chunk that holds attribute bytes [offset, offset + size), where in it they begin, and the chunk's own bytes. False when they cross
+ * chunks. */
 bool table_locate_attribute(const struct table *table, uint64_t offset, uint32_t size, uint32_t *chunk, uint32_t *within,
                             uint32_t *chunk_bytes);
 /* Key ordinal of a file page named by an index slot. UINT32_MAX when it is not in a key extent (corruption). */
@@ -73,7 +78,8 @@ void table_index_page_base(const struct table *table, uint32_t index_page, uint6
 TURB_MUST_CHECK turb_status table_row_lower_bound(struct table *table, struct reads *reads, turb_bytes key, bool approximate, uint64_t *row,
                                                   uint64_t *entry, turb_error *err);
 
-/* Walks every byte of the file against every checksum and invariant of docs/format.md; each problem goes to `problem`, and the walk goes on where it can. */
+/* Walks every byte of the file against every checksum and invariant of docs/format.md; each problem goes to `problem`, and the walk goes
+ * on where it can. */
 TURB_MUST_CHECK turb_status table_verify(struct table *table, void (*problem)(void *context, const turb_error *problem), void *context,
                                          uint64_t *bytes, uint64_t *entries, turb_error *err);
 

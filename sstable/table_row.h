@@ -1,6 +1,8 @@
-/* sstable/table_row: from a row's number to its slot, split like a cursor: for scans over rows alone, which ask for the keys of few of them.
+/* sstable/table_row: from a row's number to its slot, split like a cursor: for scans over rows alone, which ask for the keys of few of
+ * them.
  *
- * The index page and the key page are found by the row numbers that the top index and the index slots begin with; key pages fill the cache. The page that was found last stays
+ * The index page and the key page are found by the row numbers that the top index and the index slots begin with; key pages fill the
+ * cache. The page that was found last stays
  * pinned, and rows that follow each other are looked up in it at once.
  *
  * Threads: one at a time; the same as its reads.
@@ -30,7 +32,8 @@ void table_row_find_init(struct table_row_find *find, struct reads *reads, const
 enum get_state table_row_find_start(struct table_row_find *find, struct table *table, uint64_t row);
 /* Goes on after completions were polled. */
 enum get_state table_row_find_step(struct table_row_find *find);
-/* READY: the slot before the found one in the order of entries, or NULL when it is not in the same page (then `continues` tells whether it has the same key). */
+/* READY: the slot before the found one in the order of entries, or NULL when it is not in the same page (then `continues` tells whether it
+ * has the same key). */
 static inline const struct slot *table_row_find_before(const struct table_row_find *find) {
   return find->slot > slot_at(find->key_pin.data, 0) ? find->slot - 1 : NULL;
 }

@@ -1,7 +1,9 @@
 /* sstable/writer: writes one table, front to end, in bounded memory. Blocking interface over a ring with several writes in flight.
  *
- * Entries arrive in strict entry order. Memory: about 2.5 MiB plus the largest row, charged to BUDGET_JOB at creation; the same input gives the same bytes.
- * After any error the writer only takes table_writer_destroy. Errors: INVALID (an entry out of order, a put without a row, ...: the message names the key),
+ * Entries arrive in strict entry order. Memory: about 2.5 MiB plus the largest row, charged to BUDGET_JOB at creation; the same input
+ * gives the same bytes.
+ * After any error the writer only takes table_writer_destroy. Errors: INVALID (an entry out of order, a put without a row, ...: the
+ * message names the key),
  * TOO_LARGE, BUDGET, NO_MEMORY, NO_SPACE, IO, EXISTS (create: a file of that name is there, and stays).
  * Threads: one thread from the first add to destroy (a ring is leased in between).
  */
@@ -21,7 +23,8 @@ struct table_writer_options {
 
 TURB_MUST_CHECK turb_status table_writer_create(const struct table_env *env, const char *path, const struct table_writer_options *options,
                                                 struct table_writer **writer, turb_error *err);
-/* Adds one entry: key, sequence and kind, row hash and attribute hash come from `slot` (any page); row (row_bytes) and attributes may be NULL for deletes. */
+/* Adds one entry: key, sequence and kind, row hash and attribute hash come from `slot` (any page); row (row_bytes) and attributes may be
+ * NULL for deletes. */
 TURB_MUST_CHECK turb_status table_writer_add(struct table_writer *writer, const struct slot *slot, const void *row, const void *attributes,
                                              turb_error *err);
 /* A large attribute can come in parts: add with attributes NULL although slot_attribute_size > 0, then append until complete. */
@@ -33,7 +36,8 @@ uint64_t table_writer_bytes(const struct table_writer *writer);
 uint64_t table_writer_entries(const struct table_writer *writer);
 /* Declared bounds; when never called, the bounds of what was added. */
 TURB_MUST_CHECK turb_status table_writer_declare_bounds(struct table_writer *writer, turb_bytes lower, turb_bytes upper, bool upper_open, turb_error *err);
-/* INVALID when nothing was added. Writes what is left and the tail, syncs the file (not its folder), fills `record` (its key bytes live as long as the writer). */
+/* INVALID when nothing was added. Writes what is left and the tail, syncs the file (not its folder), fills `record` (its key bytes live as
+ * long as the writer). */
 TURB_MUST_CHECK turb_status table_writer_finish(struct table_writer *writer, struct table_record *record, turb_error *err);
 /* After finish: frees. Otherwise: also closes and unlinks the file. NULL ok. */
 void table_writer_destroy(struct table_writer *writer);

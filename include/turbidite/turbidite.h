@@ -15,11 +15,15 @@
  *    turb_batch, a turb_result and a turb_pinned belong to one thread at a time.
  *  - Ownership: what a call creates is released by the call named beside it. Bytes passed in are read during the call only. Pointers handed
  *    out live until the object they came from moves, is released or is closed.
- *  - Errors: a call that can fail returns a turb_status, which must be looked at; out-parameters are cleared on entry, so after a failure they
+ *  - Errors: a call that can fail returns a turb_status, which must be looked at; out-parameters are cleared on entry, so after a failure
+ *    they
  *    are NULL or 0. `error` may be NULL; otherwise its detail (file, offset, option, value) is filled on failure. Beside the errors listed
- *    at a call, any call may return TURB_NO_MEMORY, TURB_BUDGET, TURB_IO, TURB_CORRUPTION, TURB_NO_SPACE, TURB_PERMISSION, TURB_TOO_MANY_FILES.
- *  - Options: every options struct begins with its own size (TURB_..._INIT sets it); NULL means all defaults; a field of 0 means its default. Bytes
- *    beyond what this version of the library knows must be 0. A value out of bounds is TURB_INVALID, and the message names option, value and bounds.
+ *    at a call, any call may return TURB_NO_MEMORY, TURB_BUDGET, TURB_IO, TURB_CORRUPTION, TURB_NO_SPACE, TURB_PERMISSION,
+ *    TURB_TOO_MANY_FILES.
+ *  - Options: every options struct begins with its own size (TURB_..._INIT sets it); NULL means all defaults; a field of 0 means its
+ *    default. Bytes
+ *    beyond what this version of the library knows must be 0. A value out of bounds is TURB_INVALID, and the message names option, value
+ *    and bounds.
  *  - The library never prints, aborts, exits, or changes signal handlers, the environment or any process-wide state.
  *  - Order: keys by unsigned bytes, a shorter one before its extensions. Units stand in the names.
  */
@@ -100,7 +104,8 @@ typedef struct turb_bytes {
 #define TURB_NONE ((turb_bytes){NULL, 0})
 #endif
 
-/* Every allocation of a database goes through one of these. `allocate` returns memory aligned to `alignment` (a power of two) or NULL; `release`
+/* Every allocation of a database goes through one of these. `allocate` returns memory aligned to `alignment` (a power of two) or NULL;
+ * `release`
  * gets the size that was asked for. Both are called from any thread. Default: the process's aligned_alloc and free. */
 typedef struct turb_allocator {
   void *context;
@@ -187,11 +192,13 @@ typedef struct turb_options {
   { .size = sizeof(turb_options), .create_if_missing = true }
 
 /* Opens the database in folder `path`, making the folder when it is missing and options allow; recovers what was acknowledged.
- * Release: turb_close. Errors: TURB_LOCKED, TURB_NOT_FOUND, TURB_EXISTS, TURB_NOT_A_DATABASE, TURB_NEWER_FORMAT, TURB_CORRUPTION, TURB_INVALID. */
+ * Release: turb_close. Errors: TURB_LOCKED, TURB_NOT_FOUND, TURB_EXISTS, TURB_NOT_A_DATABASE, TURB_NEWER_FORMAT, TURB_CORRUPTION,
+ * TURB_INVALID. */
 TURB_CHECKED turb_status turb_open(const char *path, const turb_options *options, turb_db **db, turb_error *error);
 
 /* Stops background work, makes logged writes durable and releases everything; all collection handles die with it. Threads are joined.
- * With live iterators, snapshots, loops, pins, batches or results it returns TURB_BUSY and changes nothing. Any other error is a failed last sync: the
+ * With live iterators, snapshots, loops, pins, batches or results it returns TURB_BUSY and changes nothing. Any other error is a failed
+ * last sync: the
  * database is closed all the same. */
 TURB_CHECKED turb_status turb_close(turb_db *db, turb_error *error);
 
@@ -199,8 +206,10 @@ TURB_CHECKED turb_status turb_close(turb_db *db, turb_error *error);
 
 typedef enum turb_type { TURB_F32 = 1, TURB_F16 = 2, TURB_BF16 = 3, TURB_I8 = 4, TURB_U8 = 5, TURB_BITS = 6 } turb_type;
 
-/* Distances, smaller is nearer: L2 is the squared Euclidean distance; INNER_PRODUCT the negated dot product; COSINE 1 - cosine (1 when either vector is
- * zero); MANHATTAN the sum of absolute differences; HAMMING the number of differing bits. HAMMING goes with TURB_BITS only, and TURB_BITS with
+/* Distances, smaller is nearer: L2 is the squared Euclidean distance; INNER_PRODUCT the negated dot product; COSINE 1 - cosine (1 when
+ * either vector is
+ * zero); MANHATTAN the sum of absolute differences; HAMMING the number of differing bits. HAMMING goes with TURB_BITS only, and TURB_BITS
+ * with
  * HAMMING only. */
 typedef enum turb_metric { TURB_L2 = 1, TURB_INNER_PRODUCT = 2, TURB_COSINE = 3, TURB_MANHATTAN = 4, TURB_HAMMING = 5 } turb_metric;
 
@@ -258,7 +267,8 @@ typedef struct turb_write_options {
 #define TURB_WRITE_OPTIONS_INIT                                                                                                             \
   { .size = sizeof(turb_write_options) }
 
-/* Keys have 1 to 4,096 bytes, a vector exactly row_bytes, attributes at most 16 MiB (TURB_TOO_LARGE). A component that is not finite is TURB_INVALID
+/* Keys have 1 to 4,096 bytes, a vector exactly row_bytes, attributes at most 16 MiB (TURB_TOO_LARGE). A component that is not finite is
+ * TURB_INVALID
  * and the message names it. All writes: TURB_READ_ONLY, TURB_UNKNOWN_OUTCOME (a log sync failed), TURB_NOT_FOUND (dropped collection).
  * put replaces. delete of a missing key is no error. delete_range hides [begin, end); an empty `end` (size 0) means to the last key. */
 TURB_CHECKED turb_status turb_put(turb_collection *collection, turb_bytes key, turb_bytes vector, turb_bytes attributes,
@@ -276,7 +286,8 @@ TURB_CHECKED turb_status turb_put_if_sequence(turb_collection *collection, turb_
 TURB_CHECKED turb_status turb_update_attributes(turb_collection *collection, turb_bytes key, turb_bytes attributes,
                                                 const turb_write_options *options, turb_error *error);
 
-/* A batch of writes, atomic also across collections: after a crash, and for every reader, all of it is there or nothing. Later writes to a key win.
+/* A batch of writes, atomic also across collections: after a crash, and for every reader, all of it is there or nothing. Later writes to a
+ * key win.
  * At most 1 GiB. Release: turb_batch_free. A batch can be written again, and cleared. */
 typedef struct turb_batch turb_batch;
 TURB_CHECKED turb_status turb_batch_create(turb_db *db, turb_batch **batch, turb_error *error);
@@ -317,7 +328,8 @@ TURB_CHECKED turb_status turb_get(turb_collection *collection, turb_bytes key, c
                                   void *attributes, size_t attributes_capacity, size_t *attributes_size, uint64_t *sequence,
                                   turb_error *error);
 
-/* An entry read in place. The caller owns the struct; turb_pinned_release lets go of what it points to. Hold it briefly: it pins cache pages. */
+/* An entry read in place. The caller owns the struct; turb_pinned_release lets go of what it points to. Hold it briefly: it pins cache
+ * pages. */
 typedef struct turb_pinned {
   turb_bytes vector;
   turb_bytes attributes;
@@ -329,12 +341,14 @@ TURB_CHECKED turb_status turb_get_pinned(turb_collection *collection, turb_bytes
 /* Safe on a zeroed struct and twice. */
 TURB_API void turb_pinned_release(turb_pinned *pinned);
 
-/* Reads `count` keys as of one moment; all misses go to the device in as few submissions as the ring holds. statuses[i] is TURB_OK or TURB_NOT_FOUND, or
+/* Reads `count` keys as of one moment; all misses go to the device in as few submissions as the ring holds. statuses[i] is TURB_OK or
+ * TURB_NOT_FOUND, or
  * that key's own error; the call fails as a whole only for what concerns all keys. Release every pinned[i] whose status is TURB_OK. */
 TURB_CHECKED turb_status turb_multi_get(turb_collection *collection, size_t count, const turb_bytes *keys, const turb_read_options *options,
                                         turb_pinned *pinned, turb_status *statuses, turb_error *error);
 
-/* About how many entries (all versions) and bytes (keys, vectors, attributes on disk and in memory) lie in [lower, upper); an empty bound is open. */
+/* About how many entries (all versions) and bytes (keys, vectors, attributes on disk and in memory) lie in [lower, upper); an empty bound
+ * is open. */
 TURB_CHECKED turb_status turb_approximate_range(turb_collection *collection, turb_bytes lower, turb_bytes upper, uint64_t *entries,
                                                 uint64_t *bytes, turb_error *error);
 
@@ -356,7 +370,8 @@ typedef struct turb_entry {
   uint64_t sequence;
 } turb_entry;
 
-/* The frozen prefix of an iterator: reading it is the caller's right, writing it the library's. [window_begin, window_end) are entries in key order that can be
+/* The frozen prefix of an iterator: reading it is the caller's right, writing it the library's. [window_begin, window_end) are entries in
+ * key order that can be
  * stepped through without a call; `entry` is the current one. */
 typedef struct turb_iterator {
   const turb_entry *entry;
@@ -471,7 +486,8 @@ typedef struct turb_result turb_result;
 /* The query has the collection's type and dimension. Errors: TURB_INVALID. */
 TURB_CHECKED turb_status turb_search(turb_collection *collection, turb_bytes query, const turb_search_options *options, turb_result **result,
                                      turb_error *error);
-/* `count` queries, one behind the other, row_bytes each; results[i] answers query i. They share one scan. On failure all results are NULL. */
+/* `count` queries, one behind the other, row_bytes each; results[i] answers query i. They share one scan. On failure all results are NULL.
+ * */
 TURB_CHECKED turb_status turb_search_batch(turb_collection *collection, size_t count, const void *queries, const turb_search_options *options,
                                            turb_result **results, turb_error *error);
 TURB_API void turb_result_free(turb_result *result);
@@ -514,13 +530,15 @@ typedef struct turb_verify_report {
   size_t size; /* set by the caller */
   uint64_t files, bytes, entries, problems;
 } turb_verify_report;
-/* Reads every byte of every file against its checksum and every invariant. Each problem is given to `problem` (may be NULL), and the walk goes on. Returns
+/* Reads every byte of every file against its checksum and every invariant. Each problem is given to `problem` (may be NULL), and the walk
+ * goes on. Returns
  * TURB_CORRUPTION when there was one. */
 TURB_CHECKED turb_status turb_verify(turb_db *db, void (*problem)(void *context, const turb_error *problem), void *context,
                                      turb_verify_report *report, turb_error *error);
 
 typedef enum turb_dump_format { TURB_DUMP_TEXT = 0, TURB_DUMP_JSON = 1 } turb_dump_format;
-/* Describes one file (table, log, manifest; told apart by its content) in lines given to `line`; needs no open database. A `false` from `line` ends it. */
+/* Describes one file (table, log, manifest; told apart by its content) in lines given to `line`; needs no open database. A `false` from
+ * `line` ends it. */
 TURB_CHECKED turb_status turb_dump_file(const char *path, turb_dump_format format, bool (*line)(void *context, const char *text),
                                         void *context, turb_error *error);
 
@@ -591,7 +609,8 @@ TURB_CHECKED turb_status turb_import(turb_collection *collection, const char *pa
 
 /* ---- 10. The simulated disk ----------------------------------------------------------------------------------------------------- */
 
-/* Files in memory behind a seeded scheduler, for storage unit tests: pass it to turb_open with TURB_BACKEND_SIMULATED. It outlives the databases on it, so that
+/* Files in memory behind a seeded scheduler, for storage unit tests: pass it to turb_open with TURB_BACKEND_SIMULATED. It outlives the
+ * databases on it, so that
  * a test can cut the power, open again and look. Same seed, same calls (and no worker threads): same schedule. */
 typedef struct turb_simulation_options {
   size_t size;
@@ -612,7 +631,8 @@ TURB_API uint64_t turb_simulation_operations(const turb_simulation *simulation);
 TURB_API void turb_simulation_fail_at(turb_simulation *simulation, uint64_t operation, int os_error);
 /* From this operation on nothing reaches the disk any more and everything fails with EIO, as when the power goes. */
 TURB_API void turb_simulation_cut_power_at(turb_simulation *simulation, uint64_t operation);
-/* Power comes back: what was never synced is lost, torn or kept, page by page, as the seed decides; names not covered by a sync of their folder likewise. */
+/* Power comes back: what was never synced is lost, torn or kept, page by page, as the seed decides; names not covered by a sync of their
+ * folder likewise. */
 TURB_API void turb_simulation_restart(turb_simulation *simulation);
 /* Flips bit (0 to 7) of the byte at offset. TURB_NOT_FOUND, TURB_INVALID beyond the end. */
 TURB_CHECKED turb_status turb_simulation_flip_bit(turb_simulation *simulation, const char *path, uint64_t offset, uint32_t bit,

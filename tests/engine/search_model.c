@@ -1,3 +1,4 @@
+/* The model that searches are compared with: see search_model.h. */
 #include "tests/engine/search_model.h"
 
 #include <math.h>

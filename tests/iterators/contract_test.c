@@ -1,4 +1,5 @@
-/* One suite that every kind of cursor must pass: random moves in both directions, batches, dropped moves, failing reads, closing with reads in flight; the old entry readable while a
+/* One suite that every kind of cursor must pass: random moves in both directions, batches, dropped moves, failing reads, closing with
+ * reads in flight; the old entry readable while a
  * move is pending. Expected entries come from a sorted list. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* The ground of the tests: see cursor_world.h. */
 #include "tests/iterators/cursor_world.h"
 
 #include <stdlib.h>

@@ -5,7 +5,8 @@
 
 static turb_error err;
 
-/* `count` keys of one version each, walked to both ends. Backward, a full stretch and the key carried over from the one before it come together. */
+/* `count` keys of one version each, walked to both ends. Backward, a full stretch and the key carried over from the one before it come
+ * together. */
 static void walk_both_ways(struct world *world, size_t count) {
   struct world_list list = {.entries = calloc(count, sizeof *list.entries), .count = count};
   for (size_t i = 0; i < count; i++)

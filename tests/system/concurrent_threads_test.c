@@ -1,4 +1,5 @@
-/* Writers, readers, snapshots, flushes and merges at once. Each writer owns its keys, so every reader can tell whether what it sees is one state of them. */
+/* Writers, readers, snapshots, flushes and merges at once. Each writer owns its keys, so every reader can tell whether what it sees is one
+ * state of them. */
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -1,3 +1,4 @@
+/* The ground of the tests: see world.h. */
 #include "tests/system/world.h"
 
 #include <stdlib.h>

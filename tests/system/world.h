@@ -1,6 +1,7 @@
 /* A database beside a plain model of what it must hold, and random work on both.
  *
- * The model keeps every version of every key of a small universe, so that it answers as of any sequence. Keys are made from their number (lengths of 1 to 40 bytes, now and then 3,000), vectors
+ * The model keeps every version of every key of a small universe, so that it answers as of any sequence. Keys are made from their number
+ * (lengths of 1 to 40 bytes, now and then 3,000), vectors
  * and attributes from the number of the write that put them.
  */
 #ifndef TURB_TESTS_SYSTEM_WORLD_H
