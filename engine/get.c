@@ -277,9 +277,19 @@ void turb_pinned_release(turb_pinned *pinned) {
 
 static turb_status init_get(struct get *get, const struct read_view *view, struct reads *reads, uint32_t which, bool fill_cache,
                             turb_error *err) {
-  *get = (struct get){.view = view, .reads = reads, .which = which};
+  /* Member by member, as in table_get_init. */
+  get->view = view;
+  get->reads = reads;
+  get->which = which;
   get->load_flags = LOAD_POINT | (fill_cache ? LOAD_FILL_CACHE : 0u);
-  return table_get_init(&get->in_table, reads, allocator_of(get), err);
+  get->stage = STAGE_IDLE;
+  get->slot = NULL;
+  get->source = NULL;
+  get->row = get->attributes = (struct part){0};
+  get->status = TURB_OK;
+  const turb_status status = table_get_init(&get->in_table, reads, allocator_of(get), err);
+  get->in_table.row_wanted = (which & TURB_VECTOR) != 0;
+  return status;
 }
 
 /* Runs one look-up to its end. */

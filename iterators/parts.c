@@ -136,8 +136,7 @@ static struct pending *take_pending(struct parts *self, bool steal) {
 }
 
 static bool is_resident(const struct source *source, enum unit_kind kind, uint32_t ordinal) {
-  const struct cache_directory *directory = table_directory(source->table);
-  return atomic_load_explicit(&directory->frames[table_unit(source->table, kind, ordinal)], memory_order_relaxed) != 0;
+  return cache_holds(table_directory(source->table), table_unit(source->table, kind, ordinal));
 }
 
 static unsigned load_flags_of(const struct parts *self) {

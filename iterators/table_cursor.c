@@ -162,13 +162,13 @@ static unsigned key_load_flags(const struct table_cursor *self, const struct ind
 
 /* Starts reads of the pages that follow index slot `from` in this index page. */
 static void read_ahead(struct table_cursor *self, const struct slot_page *index, uint16_t from) {
-  struct cache_directory *directory = table_directory(self->table);
+  const struct cache_directory *directory = table_directory(self->table);
   for (uint32_t i = 1; i <= self->depth && from + i < index->slot_count; i++) {
     const uint32_t ordinal = table_key_ordinal(self->table, index_slot_at(index, from + i)->page);
     if (ordinal == UINT32_MAX || find_ahead(self, ordinal))
       continue;
     const uint32_t unit = table_unit(self->table, UNIT_KEYS, ordinal);
-    if (atomic_load_explicit(&directory->frames[unit], memory_order_relaxed))
+    if (cache_holds(directory, unit))
       continue;
     struct ahead *a = free_ahead(self, false);
     if (!a)

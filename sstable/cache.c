@@ -41,6 +41,10 @@
 
 #define FRAME_LOCKED (UINT32_C(1) << 31)
 
+/* A directory's entry: frame number (0: not resident), and above it the page number of the frame's data, or 0 where that takes more bits than there are. */
+#define ENTRY_FRAME_BITS 28
+#define ENTRY_FRAMES_MAX (UINT32_C(1) << ENTRY_FRAME_BITS)
+
 enum group { GROUP_META = 0, GROUP_DATA = 1, GROUPS = 2 };
 
 struct slab;
@@ -52,7 +56,7 @@ struct cache_frame {
   _Atomic uint64_t owner; /* 0: in no directory */
   void *data;
   union {
-    _Atomic uint32_t *entry;  /* resident: its place in the directory */
+    _Atomic uint64_t *entry;  /* resident: its place in the directory */
     struct cache_frame *next; /* free: in the slab's or the pool's list */
   };
   _Atomic(struct cache_shard *) shard; /* NULL: in the pool */
@@ -132,6 +136,20 @@ static uint64_t round_up_pow2(uint64_t value) {
   return power;
 }
 
+static uint32_t entry_frame(uint64_t entry) {
+  return (uint32_t)entry & (ENTRY_FRAMES_MAX - 1);
+}
+
+static const void *entry_data(uint64_t entry) {
+  return (const void *)(uintptr_t)(entry >> ENTRY_FRAME_BITS << 12); /* PAGE_BYTES */
+}
+
+/* Constant while the frame is resident. */
+static uint64_t entry_of(const struct cache_frame *frame) {
+  const uint64_t page = (uint64_t)(uintptr_t)frame->data / PAGE_BYTES;
+  return (page >> (64 - ENTRY_FRAME_BITS) == 0 ? page << ENTRY_FRAME_BITS : 0) | frame->number;
+}
+
 static struct cache_frame *frame_at(const struct cache *cache, uint32_t number) {
   struct cache_frame *chunk = atomic_load_explicit(&cache->chunks[number / CHUNK_FRAMES], memory_order_acquire);
   return &chunk[number % CHUNK_FRAMES];
@@ -166,7 +184,8 @@ turb_status cache_create(const turb_allocator *allocator, struct budget *budget,
   *out = NULL;
   const uint64_t limit = budget_limit(budget) != UINT64_MAX ? budget_limit(budget) : UNLIMITED_BYTES;
   const uint64_t pages = limit / PAGE_BYTES;
-  const uint64_t chunk_max = pages / CHUNK_FRAMES + 2 < UINT32_MAX / CHUNK_FRAMES ? pages / CHUNK_FRAMES + 2 : UINT32_MAX / CHUNK_FRAMES;
+  const uint64_t chunk_max =
+      pages / CHUNK_FRAMES + 2 < ENTRY_FRAMES_MAX / CHUNK_FRAMES ? pages / CHUNK_FRAMES + 2 : ENTRY_FRAMES_MAX / CHUNK_FRAMES;
   uint32_t shard_count = 1;
   while (shard_count < SHARDS_MAX && limit / shard_count >= (UINT64_C(128) << 20)) {
     shard_count *= 2;
@@ -386,8 +405,8 @@ static bool frame_lock(struct cache_frame *frame) {
     return false;
   }
   if (atomic_load_explicit(&frame->owner, memory_order_relaxed) != 0) {
-    uint32_t number = frame->number;
-    atomic_compare_exchange_strong_explicit(frame->entry, &number, 0, memory_order_relaxed, memory_order_relaxed);
+    uint64_t entry = entry_of(frame);
+    atomic_compare_exchange_strong_explicit(frame->entry, &entry, 0, memory_order_relaxed, memory_order_relaxed);
     atomic_store_explicit(&frame->owner, 0, memory_order_relaxed);
   }
   return true;
@@ -701,9 +720,9 @@ static void frame_count_hit(struct cache_frame *frame) {
 bool cache_pin(struct cache_directory *directory, uint32_t unit, struct cache_pin *pin) {
   struct cache *cache = directory->cache;
   assert(unit < directory->unit_count);
-  const uint32_t number = atomic_load_explicit(&directory->frames[unit], memory_order_acquire);
-  if (number != 0) {
-    struct cache_frame *frame = frame_at(cache, number);
+  const uint64_t entry = atomic_load_explicit(&directory->entries[unit], memory_order_acquire);
+  if (entry != 0) {
+    struct cache_frame *frame = frame_at(cache, entry_frame(entry));
     if (frame_pin(frame, directory->owner, unit)) {
       frame_count_hit(frame);
       *pin = (struct cache_pin){frame, frame->data, frame->size};
@@ -717,14 +736,17 @@ bool cache_pin(struct cache_directory *directory, uint32_t unit, struct cache_pi
 
 bool cache_holds(const struct cache_directory *directory, uint32_t unit) {
   assert(unit < directory->unit_count);
-  return atomic_load_explicit(&directory->frames[unit], memory_order_relaxed) != 0;
+  return atomic_load_explicit(&directory->entries[unit], memory_order_relaxed) != 0;
 }
 
-void cache_prefetch(const struct cache_directory *directory, uint32_t unit) {
-  const uint32_t number = atomic_load_explicit(&directory->frames[unit], memory_order_acquire);
-  if (number != 0) {
-    __builtin_prefetch(frame_at(directory->cache, number), 1);
+const void *cache_prefetch(const struct cache_directory *directory, uint32_t unit) {
+  assert(unit < directory->unit_count);
+  const uint64_t entry = atomic_load_explicit(&directory->entries[unit], memory_order_acquire);
+  if (entry == 0) {
+    return NULL;
   }
+  __builtin_prefetch(frame_at(directory->cache, entry_frame(entry)), 1);
+  return entry_data(entry);
 }
 
 void cache_pin_copy(const struct cache_pin *from, struct cache_pin *to) {
@@ -750,7 +772,7 @@ static const struct {
     [UNIT_ROWS] = {0, 3},           [UNIT_ATTRIBUTES] = {0, 2},
 };
 
-static void frame_publish(struct cache_frame *frame, uint64_t owner, uint32_t unit, _Atomic uint32_t *entry) {
+static void frame_publish(struct cache_frame *frame, uint64_t owner, uint32_t unit, _Atomic uint64_t *entry) {
   frame->unit = unit;
   frame->entry = entry;
   atomic_store_explicit(&frame->owner, owner, memory_order_relaxed);
@@ -778,20 +800,20 @@ static void frame_withdraw(struct cache_frame *frame) {
 
 void cache_insert(struct cache_directory *directory, uint32_t unit, struct cache_memory *memory, struct cache_pin *pin) {
   struct cache_frame *frame = memory->frame;
-  _Atomic uint32_t *entry = &directory->frames[unit];
+  _Atomic uint64_t *entry = &directory->entries[unit];
   assert(unit < directory->unit_count);
   *memory = (struct cache_memory){0};
   frame_publish(frame, directory->owner, unit, entry);
-  uint32_t seen = 0;
+  uint64_t seen = 0;
   for (;;) {
-    if (atomic_compare_exchange_weak_explicit(entry, &seen, frame->number, memory_order_release, memory_order_acquire)) {
+    if (atomic_compare_exchange_weak_explicit(entry, &seen, entry_of(frame), memory_order_release, memory_order_acquire)) {
       *pin = (struct cache_pin){frame, frame->data, frame->size};
       return;
     }
     if (seen == 0) {
       continue; /* a spurious failure */
     }
-    struct cache_frame *other = frame_at(directory->cache, seen);
+    struct cache_frame *other = frame_at(directory->cache, entry_frame(seen));
     if (frame_pin(other, directory->owner, unit)) {
       *pin = (struct cache_pin){other, other->data, other->size};
       frame_withdraw(frame);
@@ -805,36 +827,36 @@ void cache_insert(struct cache_directory *directory, uint32_t unit, struct cache
 
 turb_status cache_directory_open(struct cache *cache, uint32_t unit_count, struct cache_directory *directory, turb_error *err) {
   *directory = (struct cache_directory){0};
-  const uint64_t bytes = (uint64_t)unit_count * sizeof *directory->frames;
+  const uint64_t bytes = (uint64_t)unit_count * sizeof *directory->entries;
   if (!budget_take(cache->budget, BUDGET_METADATA, bytes)) {
     return status_set(err, TURB_BUDGET, "the memory budget does not hold a table's directory of %u units (%llu bytes)", unit_count,
                       (unsigned long long)bytes);
   }
-  _Atomic uint32_t *frames = mem_alloc_array(cache->allocator, unit_count, sizeof *frames);
-  if (frames == NULL) {
+  _Atomic uint64_t *entries = mem_alloc_array(cache->allocator, unit_count, sizeof *entries);
+  if (entries == NULL) {
     budget_give(cache->budget, BUDGET_METADATA, bytes);
     return status_set(err, TURB_NO_MEMORY, "no memory for a table's directory of %u units", unit_count);
   }
-  *directory = (struct cache_directory){cache, atomic_fetch_add(&cache->owners, 1) + 1, unit_count, frames};
+  *directory = (struct cache_directory){cache, atomic_fetch_add(&cache->owners, 1) + 1, unit_count, entries};
   return TURB_OK;
 }
 
 /* Takes one frame out of the closing directory: freed, or left to its pins. */
 static void directory_remove(struct cache_directory *directory, uint32_t unit) {
-  _Atomic uint32_t *entry = &directory->frames[unit];
+  _Atomic uint64_t *entry = &directory->entries[unit];
   for (;;) {
-    const uint32_t number = atomic_load_explicit(entry, memory_order_acquire);
-    if (number == 0) {
+    const uint64_t seen = atomic_load_explicit(entry, memory_order_acquire);
+    if (seen == 0) {
       return;
     }
-    struct cache_frame *frame = frame_at(directory->cache, number);
+    struct cache_frame *frame = frame_at(directory->cache, entry_frame(seen));
     struct cache_shard *shard = atomic_load_explicit(&frame->shard, memory_order_relaxed);
     if (shard == NULL) {
       continue; /* evicted since the load above */
     }
     mutex_lock(&shard->lock);
     /* While the entry names the frame it is ours, and it was when its shard was read: nobody inserts into a closing directory. */
-    if (atomic_load_explicit(entry, memory_order_relaxed) == number) {
+    if (atomic_load_explicit(entry, memory_order_relaxed) == seen) {
       if (frame_lock(frame)) {
         frame_free(frame);
       } else {
@@ -851,16 +873,16 @@ static void directory_remove(struct cache_directory *directory, uint32_t unit) {
 }
 
 void cache_directory_close(struct cache_directory *directory) {
-  if (directory->frames == NULL) {
+  if (directory->entries == NULL) {
     return;
   }
   for (uint32_t unit = 0; unit < directory->unit_count; unit++) {
-    if (atomic_load_explicit(&directory->frames[unit], memory_order_relaxed) != 0) {
+    if (atomic_load_explicit(&directory->entries[unit], memory_order_relaxed) != 0) {
       directory_remove(directory, unit);
     }
   }
-  const uint64_t bytes = (uint64_t)directory->unit_count * sizeof *directory->frames;
-  mem_free(directory->cache->allocator, directory->frames, bytes);
+  const uint64_t bytes = (uint64_t)directory->unit_count * sizeof *directory->entries;
+  mem_free(directory->cache->allocator, directory->entries, bytes);
   budget_give(directory->cache->budget, BUDGET_METADATA, bytes);
   *directory = (struct cache_directory){0};
 }

@@ -2,11 +2,9 @@
  * checksum pages,
  * frames of rows, chunks of attributes.
  *
- * There is no hash table: a table keeps an array (directory) with one 32-bit frame number for each of its units, so a hit is one array
- * look-up and
- * one atomic pin. Frame descriptors are never given back while the cache lives, so a stale number is harmless: the pin is taken first,
- * then owner and
- * unit are compared.
+ * There is no hash table: a table keeps an array (directory) with one word for each of its units, the frame's number and the place of its
+ * data, so a hit is one array look-up and one atomic pin. Frame descriptors are never given back while the cache lives, so a stale number is
+ * harmless: the pin is taken first, then owner and unit are compared.
  *
  *   FREE --cache_memory_take--> TAKEN --cache_insert--> RESIDENT (pins >= 0) --evict: pins 0, by a CAS--> FREE
  *                               TAKEN --cache_keep----> KEPT (pins > 0, in no directory) --last unpin--> FREE
@@ -66,7 +64,7 @@ struct cache_directory {
   struct cache *cache;
   uint64_t owner; /* never reused in a cache's life, never 0 */
   uint32_t unit_count;
-  _Atomic uint32_t *frames; /* [unit_count], 0: not resident; charged to BUDGET_METADATA */
+  _Atomic uint64_t *entries; /* [unit_count], 0: not resident; charged to BUDGET_METADATA */
 };
 
 /* Becomes the reclaimer of `budget`. */
@@ -81,8 +79,9 @@ void cache_directory_close(struct cache_directory *directory);
 bool cache_pin(struct cache_directory *directory, uint32_t unit, struct cache_pin *pin);
 /* Whether the unit is resident now; counts nothing. */
 bool cache_holds(const struct cache_directory *directory, uint32_t unit);
-/* Brings the descriptor of a resident unit nearer to the CPU. */
-void cache_prefetch(const struct cache_directory *directory, uint32_t unit);
+/* Asks for the descriptor of a resident unit and says where its data lies, so that the caller can ask for that at the same time. Nothing keeps the
+ * data there: it must not be read before the unit is pinned. NULL: not resident, or not known. */
+const void *cache_prefetch(const struct cache_directory *directory, uint32_t unit);
 /* Another pin on the same unit. */
 void cache_pin_copy(const struct cache_pin *from, struct cache_pin *to);
 /* Lets go; safe on an empty pin, which it leaves empty. */

@@ -86,7 +86,7 @@ TURB_MUST_CHECK turb_status table_verify(struct table *table, void (*problem)(vo
 /* ---- point look-up, split like a cursor ---- */
 enum get_state { GET_READY = 0, GET_PENDING = 1, GET_FAILED = 4 };
 
-struct table_get { /* caller-owned; zeroed, then table_get_init once, table_get_start for each look-up */
+struct table_get { /* caller-owned; table_get_init once, table_get_start for each look-up */
   struct reads *reads;
   const turb_allocator *allocator;
   struct load *load; /* keys, index, filter; made at the first miss */
@@ -98,6 +98,7 @@ struct table_get { /* caller-owned; zeroed, then table_get_init once, table_get_
   struct cache_pin index_pin, key_pin;
   const struct slot *found; /* READY: the newest version at or below `sequence`, or NULL; pinned by key_pin */
   bool skip_filter;
+  bool row_wanted; /* by the caller, who sets it after init: the row of what is found is asked for early */
   turb_error error;
 };
 TURB_MUST_CHECK turb_status table_get_init(struct table_get *get, struct reads *reads, const turb_allocator *allocator, turb_error *err);

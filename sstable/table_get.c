@@ -23,7 +23,17 @@ enum get_step { STEP_IDLE, STEP_INDEX, STEP_LOCATE, STEP_FILTER, STEP_FILTER_SEC
 enum step_result { STEP_GO, STEP_WAIT, STEP_FAIL };
 
 turb_status table_get_init(struct table_get *get, struct reads *reads, const turb_allocator *allocator, turb_error *err) {
-  *get = (struct table_get){.reads = reads, .allocator = allocator};
+  /* Member by member: a look-up that hits takes a microsecond, and clearing the error's text would be a part of it that shows. */
+  get->reads = reads;
+  get->allocator = allocator;
+  get->load = NULL;
+  get->table = NULL;
+  get->step = STEP_IDLE;
+  get->index_pin = get->key_pin = (struct cache_pin){0};
+  get->found = NULL;
+  get->skip_filter = get->row_wanted = false;
+  get->error.status = TURB_OK;
+  status_clear(&get->error);
   (void)err;
   return TURB_OK;
 }
@@ -100,6 +110,61 @@ static enum step_result step_index(struct table_get *get) {
   return result;
 }
 
+#define NEAR_SLOTS     8u /* to either side of the guess: two standard deviations for a full page of random keys */
+#define LINE_BYTES     64u
+#define ROW_LINES_MAX  8u /* of a row; the processor sees by itself how a longer one goes on */
+
+/* Asks for the header, the slots near the guess, and their keys, which lie from the page's end downward. */
+static void prefetch_near(const void *page, const struct index_slot *index, uint32_t guess, size_t key_size) {
+  const uint8_t *bytes = page;
+  const uint32_t low = guess > NEAR_SLOTS ? guess - NEAR_SLOTS : 0;
+  const uint32_t high = guess + NEAR_SLOTS < index->slots ? guess + NEAR_SLOTS : index->slots;
+  __builtin_prefetch(bytes);
+  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
+    __builtin_prefetch(at);
+  }
+  const uint64_t end = index->units * (uint64_t)TABLE_PAGE_BYTES;
+  const uint64_t back = (guess + 1) * key_size;
+  if (back < end) {
+    const uint8_t *key = bytes + (end - back);
+    __builtin_prefetch(key);
+    __builtin_prefetch(key + LINE_BYTES < bytes + end ? key + LINE_BYTES : key);
+    __builtin_prefetch(key - LINE_BYTES);
+  }
+}
+
+/* Asks for what the search of a resident key page will need: the page's descriptor and lines together, and the descriptor of the frame that
+ * probably has the row. */
+static void prefetch_keys(const struct table_get *get, const struct index_slot *index, uint32_t unit) {
+  const void *page = cache_prefetch(table_directory(get->table), unit);
+  if (page != NULL) {
+    prefetch_near(page, index, get->guess, get->key.size);
+  }
+  if (get->row_wanted && index->puts != 0) {
+    const uint64_t row = index->base_row + (get->guess < index->puts ? get->guess : index->puts - 1u);
+    uint32_t frame, offset;
+    table_locate_row(get->table, row, &frame, &offset);
+    (void)cache_prefetch(table_directory(get->table), table_unit(get->table, UNIT_ROWS, frame));
+  }
+}
+
+/* Asks for the row of a slot that probably is the one, while its key is compared and what holds the row is pinned. */
+static void prefetch_row(const struct table_get *get, const struct slot *slot) {
+  if (!get->row_wanted || slot_kind(slot) != SLOT_PUT) {
+    return;
+  }
+  uint32_t frame, offset;
+  table_locate_row(get->table, slot_row(slot), &frame, &offset);
+  const uint8_t *row = cache_prefetch(table_directory(get->table), table_unit(get->table, UNIT_ROWS, frame));
+  if (row != NULL) {
+    const uint32_t row_bytes = table_get_shape(get->table)->row_bytes;
+    const uint32_t bytes = row_bytes < ROW_LINES_MAX * LINE_BYTES ? row_bytes : ROW_LINES_MAX * LINE_BYTES;
+    for (uint32_t at = 0; at < bytes; at += LINE_BYTES) {
+      __builtin_prefetch(row + offset + at);
+    }
+  }
+}
+
 /* Is the key page resident? Else the filter is asked first. */
 static enum step_result step_locate(struct table_get *get) {
   const struct index_slot *slot = index_slot_of(get);
@@ -108,6 +173,7 @@ static enum step_result step_locate(struct table_get *get) {
     return fail(get, "the index names a page that is no key page");
   }
   const uint32_t unit = table_unit(get->table, UNIT_KEYS, get->key_ordinal);
+  prefetch_keys(get, slot, unit);
   if (!get->skip_filter && !cache_holds(table_directory(get->table), unit)) {
     get->step = STEP_FILTER;
   } else {
@@ -151,28 +217,6 @@ static void step_next(struct table_get *get) {
   get->step = get->index_page < table_index_page_count(get->table) ? STEP_INDEX : STEP_DONE;
 }
 
-#define NEAR_SLOTS 8u /* to either side of the guess: two standard deviations for a full page of random keys */
-#define LINE_BYTES 64u
-
-/* Asks for the header, the slots near the guess, and their keys, which lie from the page's end downward. */
-static void prefetch_near(const struct slot_page *page, const struct index_slot *index, uint32_t guess, size_t key_size) {
-  const uint8_t *bytes = (const uint8_t *)page;
-  const uint32_t low = guess > NEAR_SLOTS ? guess - NEAR_SLOTS : 0;
-  const uint32_t high = guess + NEAR_SLOTS < index->slots ? guess + NEAR_SLOTS : index->slots;
-  __builtin_prefetch(bytes);
-  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
-    __builtin_prefetch(at);
-  }
-  const uint64_t end = index->units * (uint64_t)TABLE_PAGE_BYTES;
-  const uint64_t back = (guess + 1) * key_size;
-  if (back < end) {
-    const uint8_t *key = bytes + (end - back);
-    __builtin_prefetch(key);
-    __builtin_prefetch(key + LINE_BYTES < bytes + end ? key + LINE_BYTES : key);
-    __builtin_prefetch(key - LINE_BYTES);
-  }
-}
-
 /* The first of the slots [low, high) with a prefix at or above `prefix`. */
 static uint32_t bound_between(const struct slot *slots, uint32_t low, uint32_t high, uint64_t prefix) {
   while (low < high) {
@@ -188,7 +232,9 @@ static uint32_t bound_between(const struct slot *slots, uint32_t low, uint32_t h
  * slot_page_lower_bound where only an equal key counts: *certain false leaves it to that. Keys of the page all begin with the shared prefix, so a
  * key that equals one of them does, and need not be compared with it first: that would be one more line to wait for.
  */
-static uint16_t find_near(const struct slot_page *page, turb_bytes key, uint64_t sequence, uint32_t guess, bool *certain) {
+static uint16_t find_near(const struct table_get *get, const struct slot_page *page, bool *certain) {
+  const turb_bytes key = get->key;
+  const uint32_t guess = get->guess;
   const uint32_t count = page->slot_count;
   const size_t shared = page->shared_prefix_size;
   const struct slot *slots = slot_at(page, 0);
@@ -205,8 +251,9 @@ static uint16_t find_near(const struct slot_page *page, turb_bytes key, uint64_t
     low = bound_between(slots, 0, count, prefix);
   }
   if (low < count && slots[low].prefix == prefix) {
+    prefetch_row(get, &slots[low]);
     *certain =
-        slot_compare_target(&slots[low], key, sequence) >= 0 && key_equal(slot_key(&slots[low]), slots[low].key_size, key.data, key.size);
+        slot_compare_target(&slots[low], key, get->sequence) >= 0 && key_equal(slot_key(&slots[low]), slots[low].key_size, key.data, key.size);
   }
   return (uint16_t)low;
 }
@@ -218,19 +265,12 @@ static enum step_result step_keys(struct table_get *get) {
     return result;
   }
   const struct slot_page *page = get->key_pin.data;
-  prefetch_near(page, index, get->guess, get->key.size);
-  if (index->puts != 0) { /* the row is mostly wanted next, and its frame is mostly that of the guess */
-    const uint64_t row = index->base_row + (get->guess < index->puts ? get->guess : index->puts - 1);
-    uint32_t frame, offset;
-    table_locate_row(get->table, row, &frame, &offset);
-    cache_prefetch(table_directory(get->table), table_unit(get->table, UNIT_ROWS, frame));
-  }
   if (page->slot_count != index->slots || page->base_row != index->base_row) {
     return fail(get, "a key page is not as the index says");
   }
   get->step = STEP_DONE;
   bool certain;
-  uint16_t at = find_near(page, get->key, get->sequence, get->guess, &certain);
+  uint16_t at = find_near(get, page, &certain);
   if (certain) {
     get->found = slot_at(page, at);
     return STEP_GO;
@@ -300,5 +340,5 @@ enum get_state table_get_start(struct table_get *get, struct table *table, turb_
 void table_get_close(struct table_get *get) {
   let_go(get);
   load_destroy(get->load);
-  *get = (struct table_get){0};
+  get->load = NULL;
 }
