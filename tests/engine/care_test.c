@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/engine/sim_world.h"
+#include "tests/support/allocator.h"
 #include "tests/support/test.h"
 
 static turb_error err = TURB_ERROR_INIT;
@@ -492,6 +493,66 @@ TEST(checkpoint, while_work_goes_on) {
     check_copy(&w, copy);
   }
   care_close(&w);
+}
+
+/* ---- without memory ---- */
+
+static void count_manifests(void *context, const char *path, uint64_t size) {
+  (void)size;
+  *(uint64_t *)context += strstr(path, "copy") && strstr(path, "MANIFEST");
+}
+
+static turb_status take_care(const struct care *w, const char *copy, turb_error *why) {
+  turb_stats stats = {.size = sizeof stats};
+  struct runs runs = {.most = 8};
+  turb_status status = turb_get_stats(w->db, &stats, why);
+  if (status == TURB_OK)
+    status = turb_list_runs(w->c, take_run, &runs, why);
+  if (status == TURB_OK)
+    status = turb_verify(w->db, NULL, NULL, NULL, why);
+  return status == TURB_OK ? turb_checkpoint(w->db, copy, why) : status;
+}
+
+TEST(care, every_allocation_fails_once) {
+  struct care w;
+  struct test_allocator allocator;
+  care_open(&w, true);
+  CHECK_OK_ERR(turb_close(w.db, &err), &err);
+  test_allocator_init(&allocator);
+  w.options.allocator = &allocator.base;
+  uint64_t failures = 0, tolerated = 0;
+  for (uint64_t at = 1;; at++) {
+    open_again(&w);
+    CHECK_OK_ERR(turb_compact(w.db, w.c, &err), &err);
+    put(&w, 1, 1, TURB_LOGGED);
+    turb_error why = TURB_ERROR_INIT;
+    test_allocator_fail_at(&allocator, at);
+    char copy[32];
+    (void)snprintf(copy, sizeof copy, "/copy%llu", (unsigned long long)tolerated);
+    const turb_status status = take_care(&w, copy, &why);
+    const bool failed = allocator.failed;
+    test_allocator_fail_at(&allocator, 0);
+    if (status != TURB_OK) {
+      failures++;
+      CHECK_MSG(status == TURB_NO_MEMORY || status == TURB_BUDGET, "%s: %s", turb_status_name(status), why.message);
+    }
+    tolerated += status == TURB_OK; /* the cache makes do with what it has */
+    uint64_t copies = 0;
+    turb_simulation_list(w.simulation, count_manifests, &copies);
+    CHECK_EQ(copies, tolerated);
+    CHECK_OK_ERR(turb_close(w.db, &err), &err);
+    test_allocator_check_empty(&allocator);
+    if (!failed)
+      break;
+  }
+  CHECK_GT(failures, 20);
+  CHECK_LT(tolerated, 10);
+  for (uint64_t i = 0; i < tolerated; i++) {
+    char copy[32];
+    (void)snprintf(copy, sizeof copy, "/copy%llu", (unsigned long long)i);
+    check_copy(&w, copy);
+  }
+  turb_simulation_free(w.simulation);
 }
 
 /* ---- dump ---- */

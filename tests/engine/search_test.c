@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/engine/search_model.h"
+#include "tests/support/allocator.h"
 
 static turb_error err = TURB_ERROR_INIT;
 
@@ -440,4 +441,48 @@ TEST(search, memory_is_charged_and_given_back) {
   free(queries);
   free(results);
   CHECK_OK_ERR(turb_close(db, &err), &err);
+}
+
+/* Every allocation of a search on a database that was just opened fails once. */
+TEST(search, without_memory) {
+  struct world w;
+  struct test_allocator allocator;
+  world_create(&w, 128);
+  fill_many(w.c, w.db, 128);
+  CHECK_OK_ERR(turb_close(w.db, &err), &err);
+  test_allocator_init(&allocator);
+  w.options.allocator = &allocator.base;
+  float queries[3 * 128] = {0};
+  uint64_t failures = 0;
+  for (uint64_t at = 1;; at++) {
+    turb_result *results[3];
+    turb_search_options o = TURB_SEARCH_OPTIONS_INIT;
+    o.parts = TURB_ALL;
+    o.prefix = (turb_bytes){"\0", 1};
+    world_open(&w);
+    test_allocator_fail_at(&allocator, at);
+    turb_error why = TURB_ERROR_INIT;
+    const turb_status status = turb_search_batch(w.c, 3, queries, &o, results, &why);
+    const bool failed = allocator.failed;
+    test_allocator_fail_at(&allocator, 0);
+    if (status == TURB_OK) {
+      for (size_t i = 0; i < 3; i++) {
+        CHECK_EQ(turb_result_count(results[i]), 10);
+        for (uint32_t j = 0; j < 10; j++)
+          CHECK_EQ((uint64_t)number_of(turb_result_hit(results[i], j)->key) * 7919 % MANY, j);
+        turb_result_free(results[i]);
+      }
+    } else {
+      failures++;
+      CHECK_MSG(status == TURB_NO_MEMORY || status == TURB_BUDGET, "%s: %s", turb_status_name(status), why.message);
+      CHECK(results[0] == NULL && results[1] == NULL && results[2] == NULL);
+    }
+    CHECK_OK_ERR(turb_close(w.db, &err), &err);
+    test_allocator_check_empty(&allocator);
+    if (!failed)
+      break;
+  }
+  CHECK_GT(failures, 20);
+  w.options.allocator = NULL;
+  turb_simulation_free(w.simulation);
 }
