@@ -296,7 +296,7 @@ turb_status background_wait_for_flush(turb_collection *collection, uint32_t seal
       status = status_set(err, TURB_READ_ONLY, "the log failed: the database takes no more writes");
     } else if (db->paused || collection->failures > 3) {
       status = status_copy(err, &db->pause_error);
-    } else if (!db->options.worker_threads) {
+    } else if (!db->workers_started) {
       mutex_unlock(&db->mutex);
       (void)work_here(db);
       mutex_lock(&db->mutex);
@@ -409,7 +409,7 @@ turb_status turb_wait_idle(turb_db *db, int timeout_ms, turb_error *err) {
   while (is_busy(db) && status == TURB_OK) {
     if (clock_monotonic_ns() >= deadline_ns) {
       status = status_set(err, TURB_TIMED_OUT, "background work goes on after %d ms", timeout_ms);
-    } else if (!db->options.worker_threads) {
+    } else if (!db->workers_started) {
       mutex_unlock(&db->mutex);
       const bool did = work_here(db);
       mutex_lock(&db->mutex);
@@ -481,7 +481,7 @@ static turb_status compact_one(turb_collection *collection, turb_error *err) {
     if (!collection->merging)
       collection->merge_requested = true;
     const uint64_t ended = collection->merges_ended;
-    if (!db->options.worker_threads) {
+    if (!db->workers_started) {
       mutex_unlock(&db->mutex);
       (void)work_here(db);
       mutex_lock(&db->mutex);

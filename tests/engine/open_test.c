@@ -141,6 +141,34 @@ TEST(open, read_only_sees_the_log_and_writes_nothing) {
   CHECK_OK(turb_close(db, NULL));
 }
 
+/* The log holds more than a memtable takes: recovery flushes on its way, before there are workers. */
+TEST_TIMEOUT(open, recovers_more_than_a_memtable, 60) {
+  turb_options options = TURB_OPTIONS_INIT;
+  options.memory_budget_bytes = 64 << 20;
+  options.memtable_bytes = 16 << 20;
+  options.durability = TURB_LOGGED;
+  turb_db *db;
+  CHECK_OK_ERR(turb_open(new_path(), &options, &db, fresh()), &err);
+  turb_collection *c = make(db, "c", 256);
+  static float vector[256];
+  for (uint32_t i = 0; i < 3000; i++) {
+    vector[0] = (float)i;
+    CHECK_OK_ERR(turb_put(c, (turb_bytes){&i, sizeof i}, (turb_bytes){vector, sizeof vector}, TURB_NONE, NULL, fresh()), &err);
+  }
+  CHECK_OK(turb_close(db, NULL));
+  options.memtable_bytes = 256 << 10;
+  for (int workers = 1; workers >= -1; workers -= 2) {
+    options.worker_threads = workers;
+    CHECK_OK_ERR(turb_open(new_path(), &options, &db, fresh()), &err);
+    CHECK_OK_ERR(turb_collection_open(db, "c", &c, fresh()), &err);
+    for (uint32_t i = 0; i < 3000; i += 7) {
+      CHECK_OK_ERR(turb_get(c, (turb_bytes){&i, sizeof i}, NULL, vector, NULL, 0, NULL, NULL, fresh()), &err);
+      CHECK_EQ((uint32_t)vector[0], i);
+    }
+    CHECK_OK(turb_close(db, NULL));
+  }
+}
+
 TEST(open, close_is_busy_with_live_objects) {
   turb_db *db = open_small(new_path());
   turb_collection *c = make(db, "c", 2);
