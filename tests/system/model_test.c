@@ -78,11 +78,11 @@ static void run_model(turb_backend backend, uint64_t steps) {
 }
 
 TEST(model, uring) {
-  run_model(TURB_BACKEND_AUTO, test_scale(20000, 5000, 700000));
+  run_model(TURB_BACKEND_AUTO, test_scale(20000, 5000, 200000));
 }
 TEST(model, blocking) {
-  run_model(TURB_BACKEND_BLOCKING, test_scale(20000, 5000, 600000));
+  run_model(TURB_BACKEND_BLOCKING, test_scale(10000, 5000, 120000));
 }
 TEST(model, simulated) {
-  run_model(TURB_BACKEND_SIMULATED, test_scale(20000, 5000, 900000));
+  run_model(TURB_BACKEND_SIMULATED, test_scale(20000, 5000, 1700000));
 }
