@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -97,6 +98,38 @@ static inline bool cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex,
   const int result = pthread_cond_timedwait(cond, mutex, &deadline);
   assert(result == 0 || result == ETIMEDOUT);
   return result == 0;
+}
+
+/* A semaphore that begins at 0: one thread posts, one waits, and whoever waited may release it at once. */
+static inline void semaphore_init(sem_t *semaphore) {
+  thread_check(sem_init(semaphore, 0, 0));
+}
+
+static inline void semaphore_destroy(sem_t *semaphore) {
+  thread_check(sem_destroy(semaphore));
+}
+
+static inline void semaphore_post(sem_t *semaphore) {
+  thread_check(sem_post(semaphore));
+}
+
+static inline void semaphore_wait(sem_t *semaphore) {
+  while (sem_wait(semaphore) != 0) {
+    assert(errno == EINTR);
+  }
+}
+
+/* False when the monotonic time deadline_ns has passed without a post. */
+static inline bool semaphore_wait_until(sem_t *semaphore, uint64_t deadline_ns) {
+  const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_SECOND),
+                                    .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_SECOND)};
+  while (sem_clockwait(semaphore, CLOCK_MONOTONIC, &deadline) != 0) {
+    if (errno == ETIMEDOUT) {
+      return false;
+    }
+    assert(errno == EINTR);
+  }
+  return true;
 }
 
 static inline void cond_signal(pthread_cond_t *cond) {

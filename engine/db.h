@@ -138,6 +138,10 @@ struct turb_db {
   /* writing */
   pthread_mutex_t write_mutex;
   struct list writers;    /* of struct writer, in order of arrival; the first leads */
+  uint32_t writer_count;  /* in the list */
+  uint32_t company;       /* writers that were there when the last group ended, its own included: mostly they come again */
+  uint32_t awaited;       /* the first waits until so many are in the list; 0: it does not */
+  uint64_t sync_ns;       /* about how long a sync of the log takes; the leader's */
   struct log_writer *log; /* the leader's, and of who holds leadership; NULL when read-only */
   uint64_t last_sequence; /* the leader's: the last one given out */
   _Atomic uint64_t visible_sequence;

@@ -10,6 +10,8 @@
 #define GROUP_MAX_WRITERS     128u
 #define GROUP_MAX_BYTES       (1u << 20)
 #define GROUP_MAX_COLLECTIONS 16u
+#define COMPANY_SHARE         2 /* a leader waits for company up to this part of a sync's time */
+#define COMPANY_MOST_NS       (2 * CLOCK_NS_PER_MS)
 #define SEALED_MAX            2u /* memtables of a collection that wait for their flush before writers wait too */
 
 struct need { /* of one collection in a group */
@@ -261,7 +263,9 @@ static turb_status append_group(turb_db *db, const struct group *group, uint64_t
   const uint64_t begin = log_writer_end(db->log);
   turb_status status = log_writer_append(db->log, group->sync ? LOG_APPEND_SYNCED : LOG_APPEND_LOGGED, pieces, group->count + 1, NULL, err);
   if (status == TURB_OK && group->sync) {
+    const uint64_t start_ns = clock_monotonic_ns();
     status = log_writer_sync(db->log, err);
+    db->sync_ns = (db->sync_ns * 3 + (clock_monotonic_ns() - start_ns)) / 4;
     atomic_fetch_add_explicit(&db->counters.log_syncs, 1, memory_order_relaxed);
   }
   atomic_fetch_add_explicit(&db->counters.log_bytes_written, log_writer_end(db->log) - begin, memory_order_relaxed);
@@ -374,44 +378,82 @@ static void lead(turb_db *db, struct group *group) {
   }
   for (size_t i = 0; i < group->count; i++) {
     group->writers[i]->status = status;
-    group->writers[i]->error = error;
+    if (status != TURB_OK)
+      group->writers[i]->error = error;
   }
+}
+
+/* The writers of the group before, told that theirs is durable, mostly come again at once. Without this they would find the next group gone without
+ * them, and two halves would take turns with a sync each. Called by the first in the list, with the mutex. */
+static void wait_for_company(turb_db *db, struct writer *leader) {
+  if (leader->prepare || leader->durability != TURB_DURABLE || db->writer_count >= db->company)
+    return;
+  const uint64_t most_ns = db->sync_ns / COMPANY_SHARE;
+  db->awaited = db->company < GROUP_MAX_WRITERS ? db->company : GROUP_MAX_WRITERS;
+  mutex_unlock(&db->write_mutex);
+  const bool posted = semaphore_wait_until(&leader->turn, clock_monotonic_ns() + (most_ns < COMPANY_MOST_NS ? most_ns : COMPANY_MOST_NS));
+  mutex_lock(&db->write_mutex);
+  if (!db->awaited && !posted)
+    semaphore_wait(&leader->turn); /* they came as the time was over */
+  db->awaited = 0;
+}
+
+/* Enters the list; when the first waits for company and this one makes it complete, the first goes on. */
+static bool enter(turb_db *db, struct writer *writer) {
+  struct list *first = list_first(&db->writers);
+  list_init(&writer->link);
+  list_push_back(&db->writers, &writer->link);
+  db->writer_count++;
+  if (db->awaited && db->writer_count >= db->awaited) {
+    db->awaited = 0;
+    semaphore_post(&LIST_ENTRY(first, struct writer, link)->turn);
+  }
+  return !first;
+}
+
+/* The group's writers leave the list with their results, and the next leads. Those that wait are told outside the mutex, which they need not take
+ * again: being woken is most of what a small write costs. A member is gone with its post. */
+static void end_group(turb_db *db, struct group *group, const struct writer *leader) {
+  mutex_lock(&db->write_mutex);
+  db->company = db->writer_count;
+  for (size_t i = 0; i < group->count; i++) {
+    list_remove(&group->writers[i]->link);
+    group->writers[i]->done = true;
+  }
+  db->writer_count -= (uint32_t)group->count;
+  struct list *next = list_first(&db->writers);
+  mutex_unlock(&db->write_mutex);
+  if (next)
+    semaphore_post(&LIST_ENTRY(next, struct writer, link)->turn);
+  for (size_t i = 0; i < group->count; i++)
+    if (group->writers[i] != leader)
+      semaphore_post(&group->writers[i]->turn);
 }
 
 turb_status write_submit(turb_db *db, struct writer *writer, turb_error *err) {
   writer->done = false;
+  semaphore_init(&writer->turn);
   mutex_lock(&db->write_mutex);
-  writer->waits = !list_is_empty(&db->writers);
-  list_init(&writer->link);
-  list_push_back(&db->writers, &writer->link);
-  if (writer->waits) {
-    cond_init(&writer->turn);
-    while (!writer->done && list_first(&db->writers) != &writer->link)
-      cond_wait(&writer->turn, &db->write_mutex);
+  bool leads = enter(db, writer);
+  if (!leads) {
+    mutex_unlock(&db->write_mutex);
+    semaphore_wait(&writer->turn);
+    leads = !writer->done;
+    if (leads)
+      mutex_lock(&db->write_mutex);
   }
-  if (!writer->done) {
+  if (leads) {
     struct group group;
+    wait_for_company(db, writer);
     group.count = 1;
     group.writers[0] = writer;
     if (!writer->prepare)
       gather(db, &group);
     mutex_unlock(&db->write_mutex);
     lead(db, &group);
-    mutex_lock(&db->write_mutex);
-    for (size_t i = 0; i < group.count; i++) {
-      struct writer *member = group.writers[i];
-      list_remove(&member->link);
-      member->done = true;
-      if (member != writer)
-        cond_signal(&member->turn);
-    }
-    struct list *next = list_first(&db->writers);
-    if (next)
-      cond_signal(&LIST_ENTRY(next, struct writer, link)->turn);
+    end_group(db, &group, writer);
   }
-  mutex_unlock(&db->write_mutex);
-  if (writer->waits)
-    cond_destroy(&writer->turn);
+  semaphore_destroy(&writer->turn);
   if (writer->status != TURB_OK)
     return status_copy(err, &writer->error);
   return TURB_OK;

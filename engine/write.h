@@ -28,8 +28,7 @@ struct writer {
   /* the queue's */
   struct list link;
   bool done;
-  bool waits; /* on `turn` */
-  pthread_cond_t turn;
+  sem_t turn; /* posted once the result is there, or it is this writer's turn to lead, or the leader's company is there */
 };
 
 /* Queues, waits, leads when it is its turn. Returns writer->status. */
