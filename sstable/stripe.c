@@ -73,8 +73,9 @@ bool stripe_attribute_is_own(uint32_t size) {
 }
 
 bool stripe_has_room(const struct stripe *stripe, uint32_t attribute_size) {
-  /* The page that fills may be finished and another begun: two pages of the largest size. */
-  if (stripe->key_bytes + 2 * PAGE_BUILDER_BYTES > STRIPE_KEY_BYTES || stripe->index_bytes + 2 * PAGE_BUILDER_BYTES > STRIPE_INDEX_BYTES) {
+  /* The entry may finish a page of each kind and begin another; the table's end finishes the last key page, whose slot may need an index
+   * page more. */
+  if (stripe->key_bytes + 2 * PAGE_BUILDER_BYTES > STRIPE_KEY_BYTES || stripe->index_bytes + 3 * PAGE_BUILDER_BYTES > STRIPE_INDEX_BYTES) {
     return false;
   }
   const bool own = stripe_attribute_is_own(attribute_size);
@@ -127,6 +128,7 @@ static turb_status end_key_page(struct stripe *stripe, turb_bytes next, turb_err
     }
   }
   const uint32_t size = key_page_finish(builder);
+  assert(stripe->key_bytes + size <= STRIPE_KEY_BYTES && stripe->index_bytes + PAGE_BUILDER_BYTES <= STRIPE_INDEX_BYTES);
   const struct index_slot slot = {.hash_sum = builder->hash_sum,
                                   .base_row = builder->base_row,
                                   .base_attribute = builder->base_attribute,

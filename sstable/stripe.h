@@ -28,7 +28,7 @@
 /* Sizes of the parts. Keys and attributes decide how long a stripe is; the others follow. */
 #define STRIPE_KEY_BYTES       ((256u << 10) + 2 * PAGE_BUILDER_BYTES)
 #define STRIPE_ATTRIBUTE_BYTES (256u << 10)
-#define STRIPE_INDEX_BYTES     (4 * PAGE_BUILDER_BYTES)
+#define STRIPE_INDEX_BYTES     (5 * PAGE_BUILDER_BYTES)
 #define STRIPE_SECTIONS        2u
 #define STRIPE_BLOCK_RECORDS   4096u
 #define STRIPE_CHUNK_RECORDS   1024u

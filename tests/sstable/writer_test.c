@@ -101,6 +101,16 @@ TEST(writer, long_keys) {
   round_trip(&mixed, seed, 0);
 }
 
+/* Index pages of one separator each: wherever the table ends, the last key page's slot has a page to go to. */
+TEST(writer, long_keys_of_tables_that_end_anywhere) {
+  const uint64_t seed = test_seed();
+  for (uint64_t entries = 1; entries <= 40; entries++) {
+    const struct written_wish wish = {
+        .dimension = 4, .type = TURB_U8, .entries = entries, .key_min = 4000, .key_max = 4096, .attribute_max = 3000, .versions = 2};
+    round_trip(&wish, seed + entries, 0);
+  }
+}
+
 TEST(writer, many_versions_of_few_keys) {
   const struct written_wish wish = {
       .dimension = 4, .type = TURB_F32, .entries = 5000, .key_min = 8, .key_max = 40, .versions = 1000, .deletes_percent = 50};
