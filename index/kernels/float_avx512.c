@@ -131,7 +131,7 @@ KERNEL_INLINE __m128 add_lanes(__m512 a) {
   return _mm_add_ps(sum, _mm_permute_ps(sum, 0x4e));
 }
 
-/* ---- the three shapes ---- */
+/* ---- the four shapes ---- */
 
 KERNEL_INLINE float one_pair(turb_metric metric, turb_type type, const struct kernel_query *query, const void *row) {
   float distances[4];
@@ -146,18 +146,36 @@ KERNEL_INLINE float one_pair(turb_metric metric, turb_type type, const struct ke
   return distances[0];
 }
 
-KERNEL_INLINE void block_of_rows(turb_metric metric, turb_type type, const struct kernel_query *query, const void *const *rows,
-                                 float *distances) {
-  __m512 s[MAX_PAIRS], n[MAX_ROWS];
+/* The sums of four rows, and their squares where the metric is COSINE. */
+KERNEL_INLINE void finish_rows(turb_metric metric, const struct kernel_query *query, const void *const *rows, const __m512 *s,
+                               const __m512 *n, float *distances) {
   struct lanes lanes = {&query, rows, 0, 1};
-  bool cosine = metric == TURB_COSINE;
-  sum_pairs(metric, type, query->dimension, &query->prepared, 1, rows, BLOCK_ROWS, s, cosine ? n : NULL);
   __m256d products = _mm256_setzero_pd();
-  if (cosine) {
+  if (metric == TURB_COSINE) {
     __m256d norms = trusted_norms(add_lanes_4(n[0], n[1], n[2], n[3]));
     products = _mm256_mul_pd(_mm256_set1_pd(query->norm_squared), norms);
   }
   finish_floats(metric, &lanes, add_lanes_4(s[0], s[1], s[2], s[3]), products, distances);
+}
+
+KERNEL_INLINE void block_of_rows(turb_metric metric, turb_type type, const struct kernel_query *query, const void *const *rows,
+                                 float *distances) {
+  __m512 s[MAX_PAIRS], n[MAX_ROWS];
+  sum_pairs(metric, type, query->dimension, &query->prepared, 1, rows, BLOCK_ROWS, s, metric == TURB_COSINE ? n : NULL);
+  finish_rows(metric, query, rows, s, n, distances);
+}
+
+/* One row after the other, so that each load of the loop goes up line by line: the processor then fetches ahead better than a program can. */
+KERNEL_INLINE void strip_of_rows(turb_metric metric, turb_type type, const struct kernel_query *query, const void *first, size_t stride,
+                                 float *distances) {
+  const void *rows[BLOCK_ROWS];
+  __m512 s[BLOCK_ROWS], n[BLOCK_ROWS];
+  KERNEL_ROLLED
+  for (size_t j = 0; j < BLOCK_ROWS; j++) {
+    const void *row = rows[j] = (const char *)first + j * stride;
+    sum_pairs(metric, type, query->dimension, &query->prepared, 1, &row, 1, s + j, metric == TURB_COSINE ? n + j : NULL);
+  }
+  finish_rows(metric, query, rows, s, n, distances);
 }
 
 KERNEL_INLINE void tile_of_pairs(turb_metric metric, turb_type type, const struct kernel_query *const *queries, const void *const *rows,

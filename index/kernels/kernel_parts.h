@@ -11,11 +11,13 @@
 
 /* Specialises a generic body: its metric, type and counts are constants wherever it is called. */
 #define KERNEL_INLINE static inline __attribute__((always_inline))
-/* Before a loop over registers, which must go away even where the optimiser would rather keep it. */
+/* Before a loop over registers, which must go away even where the optimiser would rather keep it; and before one that must stay. */
 #if defined(__clang__)
 #define KERNEL_UNROLL _Pragma("clang loop unroll(full)")
+#define KERNEL_ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define KERNEL_UNROLL _Pragma("GCC unroll 16")
+#define KERNEL_ROLLED _Pragma("GCC unroll 1")
 #endif
 
 /* Sums of squares in f32 between these are trusted by COSINE: terms that underflow weigh less than 2^-30 of it. */
@@ -32,7 +34,7 @@ static inline const struct kernel *kernel_find_in(const struct kernel *kernels, 
 }
 
 /*
- * The three shapes of one pair of metric and type, made from a file's generic bodies one_pair, block_of_rows and
+ * The four shapes of one pair of metric and type, made from a file's generic bodies one_pair, block_of_rows, strip_of_rows and
  * tile_of_pairs, and the table entry that names them; BLOCK_ROWS, TILE_QUERIES and TILE_ROWS are the file's too.
  */
 #define KERNEL_SHAPES(id, metric, type)                                                                                                    \
@@ -42,6 +44,9 @@ static inline const struct kernel *kernel_find_in(const struct kernel *kernels, 
   static void id##_block(const struct kernel_query *query, const void *const *rows, float *distances) {                                    \
     block_of_rows(metric, type, query, rows, distances);                                                                                   \
   }                                                                                                                                        \
+  static void id##_strip(const struct kernel_query *query, const void *rows, size_t stride, float *distances) {                            \
+    strip_of_rows(metric, type, query, rows, stride, distances);                                                                           \
+  }                                                                                                                                        \
   static void id##_pairs(const struct kernel_query *const *queries, const void *const *rows, const double *norms, float *distances,        \
                          size_t stride) {                                                                                                  \
     tile_of_pairs(metric, type, queries, rows, norms, distances, stride);                                                                  \
@@ -50,8 +55,8 @@ static inline const struct kernel *kernel_find_in(const struct kernel *kernels, 
 #define KERNEL_ENTRY(id, text, metric_, type_, isa_, prepare, norm, tile_needs_norms)                                                      \
   {                                                                                                                                        \
     .name = text, .metric = metric_, .type = type_, .isa = isa_, .one = id##_one, .preparation = prepare, .block_rows = BLOCK_ROWS,        \
-    .tile_queries = TILE_QUERIES, .tile_rows = TILE_ROWS, .tile_norms = tile_needs_norms, .block = id##_block, .pairs = id##_pairs,        \
-    .norm_squared = norm                                                                                                                   \
+    .tile_queries = TILE_QUERIES, .tile_rows = TILE_ROWS, .tile_norms = tile_needs_norms, .block = id##_block, .strip = id##_strip,        \
+    .pairs = id##_pairs, .norm_squared = norm                                                                                              \
   }
 
 /* Each returns NULL for what it does not have. */

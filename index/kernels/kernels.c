@@ -271,6 +271,12 @@ void kernel_gather(const struct kernel_query *query, const void *const *rows, si
 void kernel_scan(const struct kernel_query *query, const void *rows, size_t stride_bytes, size_t count, float *distances) {
   const struct kernel *kernel = query->kernel;
   const char *base = rows;
+  if (kernel->strip) {
+    const size_t strips = count / kernel->block_rows;
+    for (size_t i = 0; i < strips; i++, base += kernel->block_rows * stride_bytes, distances += kernel->block_rows)
+      kernel->strip(query, base, stride_bytes, distances);
+    count -= strips * kernel->block_rows;
+  }
   size_t together = kernel->block ? kernel->block_rows : 1;
   size_t block_bytes = together * stride_bytes;
   for (size_t i = 0; i < count; i += together) {

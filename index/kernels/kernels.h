@@ -63,8 +63,8 @@ enum kernel_preparation {
 
 /*
  * The functions below the line are the parts of which kernels.c makes scan, gather and tile; call those instead.
- * block: block_rows rows. pairs: tile_queries queries times tile_rows rows into distances[query * distances_stride + row];
- * norms holds the rows' squared norms where tile_norms is set. Either may be NULL (then `one` serves).
+ * block: block_rows rows. strip: as many, side by side at a stride. pairs: tile_queries queries times tile_rows rows into distances[query * distances_stride + row];
+ * norms holds the rows' squared norms where tile_norms is set. Each may be NULL (then block or `one` serves).
  */
 struct kernel {
   const char *name; /* "l2 f32 avx512" */
@@ -78,6 +78,7 @@ struct kernel {
   unsigned block_rows, tile_queries, tile_rows;
   bool tile_norms;
   void (*block)(const struct kernel_query *query, const void *const *rows, float *distances);
+  void (*strip)(const struct kernel_query *query, const void *rows, size_t stride_bytes, float *distances);
   void (*pairs)(const struct kernel_query *const *queries, const void *const *rows, const double *norms, float *distances,
                 size_t distances_stride);
   double (*norm_squared)(const void *row, size_t dimension); /* NULL for bits */
