@@ -13,13 +13,12 @@
 #include "engine/search.h"
 #include "sstable/stream.h"
 
-#define PIECE_BYTES      (1u << 20)
-#define PIECES_MIN       3u
-#define PIECES_MAX       8u
-#define ISLAND_FRAMES    16u /* a shorter resident stretch is streamed along */
-#define RESIDENT_FRAMES  256u
-#define GATHERED_ROWS    256u
-#define PREFETCHED_BYTES 4096u
+#define PIECE_BYTES     (1u << 20)
+#define PIECES_MIN      3u
+#define PIECES_MAX      8u
+#define ISLAND_FRAMES   16u /* a shorter resident stretch is streamed along */
+#define RESIDENT_FRAMES 256u
+#define GATHERED_ROWS   256u
 
 /* ---- distances and candidates ---- */
 
@@ -307,7 +306,6 @@ struct frame {
   uint64_t first, last; /* rows */
 };
 
-/* Pins a frame, and brings the lines that a scan begins with nearer: a scan brings those behind them itself. */
 static bool take_frame(struct table *table, uint32_t number, struct frame *frame) {
   uint32_t count;
   if (!cache_pin(table_directory(table), table_unit(table, UNIT_ROWS, number), &frame->pin))
@@ -315,9 +313,6 @@ static bool take_frame(struct table *table, uint32_t number, struct frame *frame
   frame->number = number;
   table_frame_rows(table, number, &frame->first, &count);
   frame->last = frame->first + count;
-  const uint8_t *data = frame->pin.data;
-  for (uint32_t at = 0; at < PREFETCHED_BYTES && at < frame->pin.size; at += 64)
-    __builtin_prefetch(data + at, 0, 2);
   return true;
 }
 

@@ -20,18 +20,21 @@
 #include "base/list.h"
 #include "base/thread.h"
 
-#define PAGE_BYTES         4096u
-#define CLASSES            (CACHE_UNIT_MAX_BYTES / PAGE_BYTES) /* by pages */
-#define SLAB_MIN_BYTES     (64u << 10)
-#define SLAB_MAX_BYTES     (2u << 20)
-#define SLAB_SHARE         8   /* a new slab is at most this part of what its shard holds */
-#define CHUNK_FRAMES       256 /* descriptors that are allocated together */
-#define SHARDS_MAX         8
-#define UNLIMITED_BYTES    (UINT64_C(16) << 30) /* what the descriptor table is sized for when the budget has no limit */
-#define RESERVE_MAX_BYTES  (4u << 20)
-#define DATA_SHARE         8 /* rows and attributes may always hold this part of the cache */
-#define ADMIT_MISSES       3
-#define TAKE_ROUNDS        8
+#define PAGE_BYTES        4096u
+#define CLASSES           (CACHE_UNIT_MAX_BYTES / PAGE_BYTES) /* by pages */
+#define SLAB_MIN_BYTES    (64u << 10)
+#define SLAB_MAX_BYTES    (2u << 20)
+#define SLAB_SHARE        8   /* a new slab is at most this part of what its shard holds, */
+#define SLAB_LIMIT_SHARE  64  /* or this part of what its shard may come to hold */
+#define CHUNK_FRAMES      256 /* descriptors that are allocated together */
+#define SHARDS_MAX        8
+#define UNLIMITED_BYTES   (UINT64_C(16) << 30) /* what the descriptor table is sized for when the budget has no limit */
+#define RESERVE_MAX_BYTES (4u << 20)
+#define DATA_SHARE        8 /* rows and attributes may always hold this part of the cache */
+#define ADMIT_MISSES      3
+#define TAKE_ROUNDS       8
+/* Takes from one shard before it is the next one's turn: units that come together lie together, and a scan goes on from one into the next. */
+#define TURN_TAKES         32
 #define STEPS_META         8          /* how far the clock looks before it takes a slab of the other group */
 #define STEPS_DATA         64         /* how far before it takes one of the same group */
 #define STEPS_ALL          UINT64_MAX /* when nothing else helps */
@@ -104,6 +107,7 @@ struct cache {
   const turb_allocator *allocator;
   struct budget *budget;
   uint64_t reserve_bytes;
+  uint64_t slab_bytes; /* of a new slab, however little its shard holds */
   struct cache_shard *shards;
   uint32_t shard_count; /* a power of two */
   uint32_t chunk_max;
@@ -207,6 +211,7 @@ turb_status cache_create(const turb_allocator *allocator, struct budget *budget,
   cache->budget = budget;
   cache->base_charge = charge;
   cache->reserve_bytes = limit / 64 < RESERVE_MAX_BYTES ? limit / 64 : RESERVE_MAX_BYTES;
+  cache->slab_bytes = limit / shard_count / SLAB_LIMIT_SHARE;
   cache->shard_count = shard_count;
   cache->chunk_max = (uint32_t)chunk_max;
   cache->sketch_size = (uint32_t)sketch_size;
@@ -305,10 +310,12 @@ static struct cache_frame *class_pop_free(struct cache_shard *shard, enum group 
   return frame;
 }
 
-/* The size that the shard's next slab should have: small while the shard is small, so that small budgets are not cut into a few slabs. */
-static uint64_t slab_target(uint64_t shard_bytes) {
+/* The size that the shard's next slab should have: small in a small cache, so that it is not cut into a few slabs, and large from the first in a
+ * large one, so that all of it lies in huge pages. */
+static uint64_t slab_target(const struct cache *cache, uint64_t shard_bytes) {
+  const uint64_t most = cache->slab_bytes > shard_bytes / SLAB_SHARE ? cache->slab_bytes : shard_bytes / SLAB_SHARE;
   uint64_t target = SLAB_MIN_BYTES;
-  while (target < SLAB_MAX_BYTES && target * 2 * SLAB_SHARE <= shard_bytes) {
+  while (target < SLAB_MAX_BYTES && target * 2 <= most) {
     target *= 2;
   }
   return target;
@@ -323,7 +330,7 @@ static bool budget_has(const struct cache *cache, uint64_t bytes) {
 static bool shard_grow(struct cache_shard *shard, enum group group, size_t class) {
   struct cache *cache = shard->cache;
   const uint64_t unit = (class + 1) * PAGE_BYTES;
-  const uint64_t target = slab_target(shard->bytes);
+  const uint64_t target = slab_target(cache, shard->bytes);
   const uint64_t most = target / unit != 0 ? target / unit : 1;
   const uint64_t least = target / 4 / unit != 0 ? target / 4 / unit : 1;
   for (uint64_t count = most; count >= least; count /= 2) {
@@ -532,7 +539,7 @@ static uint64_t reclaim(void *context, uint64_t bytes) {
   struct cache *cache = context;
   uint64_t given = 0;
   while (given < bytes) {
-    const uint32_t home = atomic_fetch_add_explicit(&cache->turn, 1, memory_order_relaxed);
+    const uint32_t home = atomic_fetch_add_explicit(&cache->turn, 1, memory_order_relaxed) / TURN_TAKES;
     const enum group first = data_above_share(cache) ? GROUP_DATA : GROUP_META;
     uint64_t freed = cache_evict_slab(cache, home, first);
     if (freed == 0) {
@@ -626,7 +633,7 @@ bool cache_memory_take(struct cache *cache, uint32_t size, enum unit_kind kind, 
   assert(size != 0 && size <= CACHE_UNIT_MAX_BYTES);
   const enum group group = group_of(kind);
   const size_t class = (size - 1) / PAGE_BYTES;
-  const uint32_t home = atomic_fetch_add_explicit(&cache->turn, 1, memory_order_relaxed);
+  const uint32_t home = atomic_fetch_add_explicit(&cache->turn, 1, memory_order_relaxed) / TURN_TAKES;
   for (int round = 0; round < TAKE_ROUNDS; round++) {
     struct cache_frame *frame = take_free(cache, home, group, class);
     if (frame == NULL && !may_evict) {
@@ -895,8 +902,7 @@ bool cache_admits(struct cache_directory *directory, uint32_t unit, uint32_t siz
   if (atomic_load_explicit(&cache->free_frames[GROUP_DATA][class], memory_order_relaxed) != 0) {
     return true;
   }
-  const uint64_t target =
-      slab_target(atomic_load_explicit(&cache->shards[0].cache->bytes[GROUP_DATA], memory_order_relaxed) / cache->shard_count);
+  const uint64_t target = slab_target(cache, atomic_load_explicit(&cache->bytes[GROUP_DATA], memory_order_relaxed) / cache->shard_count);
   if (budget_has(cache, target / 4 + size + CHUNK_FRAMES * sizeof(struct cache_frame))) {
     return true;
   }
