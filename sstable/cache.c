@@ -24,8 +24,9 @@
 #define CLASSES           (CACHE_UNIT_MAX_BYTES / PAGE_BYTES) /* by pages */
 #define SLAB_MIN_BYTES    (64u << 10)
 #define SLAB_MAX_BYTES    (2u << 20)
-#define SLAB_SHARE        8   /* a new slab is at most this part of what its shard holds, */
-#define SLAB_LIMIT_SHARE  64  /* or this part of what its shard may come to hold */
+#define SLAB_SHARE        8  /* a new slab is at most this part of what its shard holds, */
+#define SLAB_LIMIT_SHARE  64 /* or, in a large cache, this part of what its shard may come to hold */
+#define LARGE_BYTES       (UINT64_C(128) << 20)
 #define CHUNK_FRAMES      256 /* descriptors that are allocated together */
 #define SHARDS_MAX        8
 #define UNLIMITED_BYTES   (UINT64_C(16) << 30) /* what the descriptor table is sized for when the budget has no limit */
@@ -211,7 +212,7 @@ turb_status cache_create(const turb_allocator *allocator, struct budget *budget,
   cache->budget = budget;
   cache->base_charge = charge;
   cache->reserve_bytes = limit / 64 < RESERVE_MAX_BYTES ? limit / 64 : RESERVE_MAX_BYTES;
-  cache->slab_bytes = limit / shard_count / SLAB_LIMIT_SHARE;
+  cache->slab_bytes = limit >= LARGE_BYTES ? limit / shard_count / SLAB_LIMIT_SHARE : 0;
   cache->shard_count = shard_count;
   cache->chunk_max = (uint32_t)chunk_max;
   cache->sketch_size = (uint32_t)sketch_size;
