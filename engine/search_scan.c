@@ -13,9 +13,10 @@
 #include "engine/search.h"
 #include "sstable/stream.h"
 
-#define PIECE_BYTES     (1u << 20)
+/* Pieces on their way keep the device busy, and are still in the processor's caches when they are scanned. */
+#define PIECE_BYTES     (256u << 10)
 #define PIECES_MIN      3u
-#define PIECES_MAX      8u
+#define PIECES_MAX      12u
 #define ISLAND_FRAMES   16u /* a shorter resident stretch is streamed along */
 #define RESIDENT_FRAMES 256u
 #define GATHERED_ROWS   256u
