@@ -110,15 +110,18 @@ static enum step_result step_index(struct table_get *get) {
   return result;
 }
 
-#define NEAR_SLOTS     8u /* to either side of the guess: two standard deviations for a full page of random keys */
-#define LINE_BYTES     64u
-#define ROW_LINES_MAX  8u /* of a row; the processor sees by itself how a longer one goes on */
+#define NEAR_SLOTS    8u /* to either side of the guess: two standard deviations for a full page of random keys */
+#define ASKED_SLOTS   5u /* that are asked for before the page is pinned */
+#define LINE_BYTES    64u
+#define ROW_LINES_MAX 8u /* of a row; the processor sees by itself how a longer one goes on */
 
-/* Asks for the header, the slots near the guess, and their keys, which lie from the page's end downward. */
+/* Asks for the slot of the guess, the header, the keys near the guess, which lie from the page's end downward, and the slots near it: what is needed first
+ * comes first, for the lines of a page come one by one. */
 static void prefetch_near(const void *page, const struct index_slot *index, uint32_t guess, size_t key_size) {
   const uint8_t *bytes = page;
-  const uint32_t low = guess > NEAR_SLOTS ? guess - NEAR_SLOTS : 0;
-  const uint32_t high = guess + NEAR_SLOTS < index->slots ? guess + NEAR_SLOTS : index->slots;
+  const uint32_t low = guess > ASKED_SLOTS ? guess - ASKED_SLOTS : 0;
+  const uint32_t high = guess + ASKED_SLOTS < index->slots ? guess + ASKED_SLOTS : index->slots;
+  __builtin_prefetch(slot_at(page, guess));
   __builtin_prefetch(bytes);
   for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
     __builtin_prefetch(at);
@@ -228,13 +231,33 @@ static uint32_t bound_between(const struct slot *slots, uint32_t low, uint32_t h
   return low;
 }
 
+/* The same among all slots, slot by slot from the guess: a bisection around it would wait for lines that the answer does not lie in. */
+static uint32_t bound_near(const struct slot *slots, uint32_t guess, uint32_t count, uint64_t prefix) {
+  uint32_t at = guess < count ? guess : count;
+  if (at < count && slots[at].prefix < prefix) {
+    const uint32_t end = at + NEAR_SLOTS < count ? at + NEAR_SLOTS : count;
+    for (at++; at < end; at++) {
+      if (slots[at].prefix >= prefix) {
+        return at;
+      }
+    }
+    return bound_between(slots, at, count, prefix);
+  }
+  const uint32_t begin = at > NEAR_SLOTS ? at - NEAR_SLOTS : 0;
+  for (; at > begin; at--) {
+    if (slots[at - 1].prefix < prefix) {
+      return at;
+    }
+  }
+  return bound_between(slots, 0, at, prefix);
+}
+
 /*
  * slot_page_lower_bound where only an equal key counts: *certain false leaves it to that. Keys of the page all begin with the shared prefix, so a
  * key that equals one of them does, and need not be compared with it first: that would be one more line to wait for.
  */
 static uint16_t find_near(const struct table_get *get, const struct slot_page *page, bool *certain) {
   const turb_bytes key = get->key;
-  const uint32_t guess = get->guess;
   const uint32_t count = page->slot_count;
   const size_t shared = page->shared_prefix_size;
   const struct slot *slots = slot_at(page, 0);
@@ -243,17 +266,11 @@ static uint16_t find_near(const struct table_get *get, const struct slot_page *p
     return 0;
   }
   const uint64_t prefix = key_prefix8((const uint8_t *)key.data + shared, key.size - shared);
-  uint32_t low = guess > NEAR_SLOTS ? guess - NEAR_SLOTS : 0;
-  uint32_t high = guess + NEAR_SLOTS < count ? guess + NEAR_SLOTS : count;
-  if (low < high && (low == 0 || slots[low - 1].prefix < prefix) && (high == count || slots[high].prefix >= prefix)) {
-    low = bound_between(slots, low, high, prefix);
-  } else {
-    low = bound_between(slots, 0, count, prefix);
-  }
+  const uint32_t low = bound_near(slots, get->guess, count, prefix);
   if (low < count && slots[low].prefix == prefix) {
     prefetch_row(get, &slots[low]);
-    *certain =
-        slot_compare_target(&slots[low], key, get->sequence) >= 0 && key_equal(slot_key(&slots[low]), slots[low].key_size, key.data, key.size);
+    *certain = slot_compare_target(&slots[low], key, get->sequence) >= 0 &&
+               key_equal(slot_key(&slots[low]), slots[low].key_size, key.data, key.size);
   }
   return (uint16_t)low;
 }

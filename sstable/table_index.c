@@ -4,6 +4,8 @@
 
 #include "sstable/table_parts.h"
 
+#define NEAR_SLOTS 4u /* to either side of a guess */
+
 uint32_t table_index_page_count(const struct table *table) {
   return table->tail.top_count;
 }
@@ -63,9 +65,46 @@ uint32_t table_find_index_page(const struct table *table, turb_bytes key) {
   return at;
 }
 
+/* The first of [low, high) with a prefix at or above `prefix`. */
+static uint32_t bound_between(const struct index_slot *slots, uint32_t low, uint32_t high, uint64_t prefix) {
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (slots[middle].prefix < prefix) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* The same among all (one at least), from where `prefix` lies between the first and the last: for keys that are spread evenly this is the slot or one beside it,
+ * and the lines that a bisection would wait for one after the other are not looked at. */
+static uint32_t bound_near(const struct index_slot *slots, uint32_t count, uint64_t prefix) {
+  const uint64_t first = slots[0].prefix, last = slots[count - 1].prefix;
+  if (prefix <= first || prefix > last) {
+    return prefix <= first ? 0 : count;
+  }
+  uint32_t at =
+      (uint32_t)((double)(prefix - first) / (double)(last - first) * (count - 1)); /* below count: slots[count - 1] is at or above */
+  if (slots[at].prefix < prefix) {
+    for (uint32_t steps = 0; steps < NEAR_SLOTS; steps++) {
+      if (slots[++at].prefix >= prefix) {
+        return at;
+      }
+    }
+    return bound_between(slots, at + 1, count, prefix);
+  }
+  for (uint32_t steps = 0; steps < NEAR_SLOTS; steps++, at--) {
+    if (slots[at - 1].prefix < prefix) { /* slots[0] is below */
+      return at;
+    }
+  }
+  return bound_between(slots, 0, at, prefix);
+}
+
 uint16_t index_page_find(const struct slot_page *page, turb_bytes key) {
   const struct index_slot *slots = codec_index_slot(page, 0);
-  __builtin_prefetch(slots + CODEC_INDEX_PAGE_MAX_SLOTS / 2 - 1);
   __builtin_prefetch((const uint8_t *)page + SLOT_PAGE_BYTES - 1); /* the first separator */
   const uint32_t count = page->slot_count;
   const size_t shared = page->shared_prefix_size;
@@ -83,14 +122,7 @@ uint16_t index_page_find(const struct slot_page *page, turb_bytes key) {
     }
   }
   const uint64_t prefix = key_prefix8((const uint8_t *)key.data + shared, key.size - shared);
-  const struct index_slot *base = slots;
-  uint32_t left = count;
-  while (left > 1) {
-    const uint32_t half = left / 2;
-    base = base[half - 1].prefix < prefix ? base + half : base;
-    left -= half;
-  }
-  uint32_t at = (uint32_t)(base - slots) + (base->prefix < prefix);
+  uint32_t at = bound_near(slots, count, prefix);
   while (at < count && slots[at].prefix == prefix) {
     const turb_bytes separator = codec_index_separator(page, at);
     if (key_compare(separator.data, separator.size, key.data, key.size) >= 0) {
