@@ -465,13 +465,18 @@ static uint64_t slab_warmth(const struct slab *slab) {
   return sum * 1024 / seen;
 }
 
-/* Evicts all that the slab holds and releases it; false when something in it is pinned or taken. */
-static bool slab_evict(struct cache_shard *shard, struct slab *slab) {
-  uint32_t busy = slab->count - slab->free_count;
+/* Something in it is pinned or taken. */
+static bool slab_is_busy(const struct slab *slab) {
+  uint32_t unpinned = slab->free_count;
   for (uint32_t i = 0; i < slab->count; i++) {
-    busy -= atomic_load_explicit(&slab->frames[i]->pins, memory_order_relaxed) == 0;
+    unpinned += atomic_load_explicit(&slab->frames[i]->pins, memory_order_relaxed) == 0;
   }
-  if (busy != 0) {
+  return unpinned != slab->count;
+}
+
+/* Evicts all that the slab holds and releases it; false when it is busy. */
+static bool slab_evict(struct cache_shard *shard, struct slab *slab) {
+  if (slab_is_busy(slab)) {
     return false;
   }
   for (uint32_t i = 0; i < slab->count; i++) {
@@ -487,7 +492,7 @@ static bool slab_evict(struct cache_shard *shard, struct slab *slab) {
   return true;
 }
 
-/* Releases the coldest of a few slabs of the group that can be released; returns its bytes, 0 when none can. */
+/* Releases a slab of the group, of the next few that can be released the coldest; returns its bytes, 0 when none can. */
 static uint64_t shard_evict_slab(struct cache_shard *shard, enum group group) {
   struct list *head = &shard->slabs[group];
   size_t left = 0;
@@ -497,18 +502,22 @@ static uint64_t shard_evict_slab(struct cache_shard *shard, enum group group) {
   while (left != 0) {
     struct slab *best = NULL;
     uint64_t best_warmth = UINT64_MAX;
-    for (int i = 0; i < SLAB_CANDIDATES && left != 0; i++, left--) {
+    for (int i = 0; i < SLAB_CANDIDATES && left != 0; left--) {
       struct slab *slab = LIST_ENTRY(list_first(head), struct slab, link);
       list_remove(&slab->link); /* to the end: the next search begins behind it */
       list_push_back(head, &slab->link);
+      if (slab_is_busy(slab)) {
+        continue; /* however cold */
+      }
+      i++;
       const uint64_t warmth = slab_warmth(slab);
       if (warmth < best_warmth) {
         best = slab;
         best_warmth = warmth;
       }
     }
-    const uint64_t bytes = best->charge;
-    if (slab_evict(shard, best)) {
+    const uint64_t bytes = best != NULL ? best->charge : 0;
+    if (best != NULL && slab_evict(shard, best)) {
       return bytes;
     }
   }

@@ -219,6 +219,41 @@ TEST(cache, says_no_when_all_is_pinned) {
   bed_close(&bed);
 }
 
+/* A cold unit that is pinned in one slab does not keep the others from giving way. */
+TEST(cache, finds_the_slabs_without_pins) {
+  struct bed bed;
+  bed_open(&bed, 4u << 20);
+  struct cache_directory d = directory(&bed, 2000);
+  struct cache_pin pins[100];
+  uint32_t count = 0, kept = 0;
+  for (; budget_available(&bed.budget) > (256u << 10);
+       count++) { /* 16 of these are a slab: one in it stays pinned, in all but each eighth */
+    struct cache_pin pin;
+    CHECK(put(&bed, &d, count, UNIT_KEYS, 4096, &pin));
+    if (count % 16 == 0 && count % 128 != 0) {
+      pins[kept++] = pin;
+    } else {
+      cache_unpin(&pin);
+      for (int hits = 0; hits < 3; hits++) { /* warmer than the pinned ones */
+        CHECK(cache_pin(&d, count, &pin));
+        cache_unpin(&pin);
+      }
+    }
+  }
+  struct cache_memory memory[4];
+  for (int i = 0; i < 4; i++) {
+    CHECK(cache_memory_take(bed.cache, 65536, UNIT_ROWS, true, &memory[i]));
+  }
+  for (int i = 0; i < 4; i++) {
+    cache_memory_give(bed.cache, &memory[i]);
+  }
+  while (kept > 0) {
+    cache_unpin(&pins[--kept]);
+  }
+  cache_directory_close(&d);
+  bed_close(&bed);
+}
+
 /* Memtables and jobs get what they ask for, rows go first. */
 TEST(cache, gives_back_under_pressure) {
   struct bed bed;
