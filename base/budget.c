@@ -19,6 +19,12 @@ void budget_init(struct budget *budget, uint64_t limit_bytes) {
   }
   budget->reclaim = NULL;
   budget->reclaim_context = NULL;
+  budget->parent = NULL;
+}
+
+void budget_init_share(struct budget *share, struct budget *parent, uint64_t limit_bytes) {
+  budget_init(share, limit_bytes);
+  share->parent = parent;
 }
 
 void budget_set_reclaimer(struct budget *budget, budget_reclaim_fn reclaim, void *context) {
@@ -31,7 +37,8 @@ static void raise_peak(struct budget *budget, uint64_t used) {
   while (used > peak && !atomic_compare_exchange_weak_explicit(&budget->peak, &peak, used, memory_order_relaxed, memory_order_relaxed)) {}
 }
 
-bool budget_try(struct budget *budget, enum budget_use use, uint64_t bytes) {
+/* Takes from this budget alone, whatever its parent has. */
+static bool try_own(struct budget *budget, enum budget_use use, uint64_t bytes) {
   uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
   for (;;) {
     const uint64_t limit = atomic_load_explicit(&budget->limit, memory_order_relaxed);
@@ -47,7 +54,36 @@ bool budget_try(struct budget *budget, enum budget_use use, uint64_t bytes) {
   return true;
 }
 
+static void give_own(struct budget *budget, enum budget_use use, uint64_t bytes) {
+  const uint64_t of_use = atomic_fetch_sub_explicit(&budget->by_use[use], bytes, memory_order_relaxed);
+  const uint64_t used = atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_acq_rel);
+  assert(of_use >= bytes && used >= bytes);
+  (void)of_use;
+  (void)used;
+}
+
+bool budget_try(struct budget *budget, enum budget_use use, uint64_t bytes) {
+  if (!try_own(budget, use, bytes)) {
+    return false;
+  }
+  if (budget->parent != NULL && !budget_try(budget->parent, use, bytes)) {
+    give_own(budget, use, bytes);
+    return false;
+  }
+  return true;
+}
+
 bool budget_take(struct budget *budget, enum budget_use use, uint64_t bytes) {
+  if (budget->parent != NULL) {
+    if (!try_own(budget, use, bytes)) {
+      return false;
+    }
+    if (!budget_take(budget->parent, use, bytes)) {
+      give_own(budget, use, bytes);
+      return false;
+    }
+    return true;
+  }
   for (int attempt = 0; attempt < BUDGET_RECLAIM_ATTEMPTS; attempt++) {
     if (budget_try(budget, use, bytes)) {
       return true;
@@ -70,18 +106,18 @@ bool budget_take(struct budget *budget, enum budget_use use, uint64_t bytes) {
 }
 
 void budget_give(struct budget *budget, enum budget_use use, uint64_t bytes) {
-  const uint64_t of_use = atomic_fetch_sub_explicit(&budget->by_use[use], bytes, memory_order_relaxed);
-  const uint64_t used = atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_acq_rel);
-  assert(of_use >= bytes && used >= bytes);
-  (void)of_use;
-  (void)used;
+  for (struct budget *b = budget; b != NULL; b = b->parent) {
+    give_own(b, use, bytes);
+  }
 }
 
 void budget_move(struct budget *budget, enum budget_use from, enum budget_use to, uint64_t bytes) {
-  atomic_fetch_add_explicit(&budget->by_use[to], bytes, memory_order_relaxed);
-  const uint64_t of_use = atomic_fetch_sub_explicit(&budget->by_use[from], bytes, memory_order_relaxed);
-  assert(of_use >= bytes);
-  (void)of_use;
+  for (struct budget *b = budget; b != NULL; b = b->parent) {
+    atomic_fetch_add_explicit(&b->by_use[to], bytes, memory_order_relaxed);
+    const uint64_t of_use = atomic_fetch_sub_explicit(&b->by_use[from], bytes, memory_order_relaxed);
+    assert(of_use >= bytes);
+    (void)of_use;
+  }
 }
 
 void budget_set_limit(struct budget *budget, uint64_t limit_bytes) {

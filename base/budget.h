@@ -10,6 +10,8 @@
  *   2. A take that would pass the limit fails and changes nothing.
  *   3. The reclaimer is called without any lock of the budget, by the taking thread, and never from
  *      budget_try or budget_give.
+ *   4. What a share (a budget with a parent) uses is part of what its parent uses, so that one kind of
+ *      user cannot take all.
  *
  * Threads: all calls but init and set_reclaimer are safe from any thread.
  */
@@ -45,10 +47,17 @@ struct budget {
   _Atomic uint64_t by_use[BUDGET_USES];
   budget_reclaim_fn reclaim;
   void *reclaim_context;
+  struct budget *parent; /* of a share; else NULL */
 };
 
 /* limit_bytes UINT64_MAX: unlimited. */
 void budget_init(struct budget *budget, uint64_t limit_bytes);
+
+/*
+ * A share of the parent: each take is charged to both, with the parent's reclaimer when the parent is short.
+ * The parent outlives it.
+ */
+void budget_init_share(struct budget *share, struct budget *parent, uint64_t limit_bytes);
 
 /* Before the first take, or (with NULL, to detach) after the last; reclaim may be NULL. */
 void budget_set_reclaimer(struct budget *budget, budget_reclaim_fn reclaim, void *context);
@@ -78,7 +87,7 @@ uint64_t budget_used_for(const struct budget *budget, enum budget_use use);
 /* The highest use since init. */
 uint64_t budget_peak(const struct budget *budget);
 
-/* What a take could get now without the reclaimer. */
+/* What a take could get now without the reclaimer; of a share, within its own limit. */
 uint64_t budget_available(const struct budget *budget);
 
 /* A short lower-case name for statistics: "cache", "memtable", … */

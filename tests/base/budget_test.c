@@ -48,6 +48,29 @@ TEST(budget, a_lower_limit_blocks_until_given_back) {
   CHECK(!budget_take(&budget, BUDGET_JOB, 1));
 }
 
+TEST(budget, a_share_takes_from_its_parent_within_its_limit) {
+  struct budget budget, share;
+  budget_init(&budget, 100);
+  budget_init_share(&share, &budget, 60);
+  CHECK(budget_take(&share, BUDGET_JOB, 50));
+  CHECK(!budget_take(&share, BUDGET_JOB, 11));
+  CHECK(!budget_try(&share, BUDGET_JOB, 11));
+  CHECK_EQ(budget_used(&budget), 50);
+  CHECK_EQ(budget_used_for(&budget, BUDGET_JOB), 50);
+  CHECK(budget_take(&budget, BUDGET_CACHE, 45));
+  CHECK(!budget_take(&share, BUDGET_JOB, 6)); /* the parent is short */
+  CHECK_EQ(budget_used(&share), 50);
+  CHECK(budget_try(&share, BUDGET_JOB, 5));
+  CHECK_EQ(budget_available(&share), 5);
+  budget_move(&share, BUDGET_JOB, BUDGET_CURSOR, 15);
+  CHECK_EQ(budget_used_for(&budget, BUDGET_CURSOR), 15);
+  budget_give(&share, BUDGET_CURSOR, 15);
+  budget_give(&share, BUDGET_JOB, 40);
+  CHECK_EQ(budget_used(&share), 0);
+  CHECK_EQ(budget_used(&budget), 45);
+  budget_give(&budget, BUDGET_CACHE, 45);
+}
+
 struct cache {
   struct budget *budget;
   uint64_t bytes;
