@@ -43,6 +43,7 @@ turb_status key_lane_open(struct cursor_context *context, struct table *table, u
       .piece_bytes = context->stream_piece_bytes / 4,
       .depth = KEY_LANE_DEPTH,
       .use = BUDGET_CURSOR,
+      .budget = context->budget,
       .eager = context->eager,
   };
   const turb_status status = lane_open(table, context->reads, &options, &self->lane, err);

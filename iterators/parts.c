@@ -10,7 +10,7 @@
 #define LOADS         16u
 #define HOLDS         96u
 #define AHEAD_FRAMES  8u
-#define SET_BYTES_MAX (4u << 20) /* a set pins no more than that, but for its first entry */
+#define SET_BYTES_MAX (4u << 20) /* a set pins no more than that (nor a thirty-second of the budget), but for its first entry */
 
 /* A lane of rows, alive while its run stands on it or a set holds one of its pieces. */
 struct row_lane {
@@ -24,22 +24,30 @@ struct held {
   struct cache_pin pin;
   struct table *table;   /* of the pin */
   struct row_lane *lane; /* or a piece of it, named by pin.data */
+  bool of_before;        /* in the set's list, though the set before has entries in it */
+};
+
+/* Memory that a run stands on, and the first and last set (by number) with entries in it; 0: none. */
+struct standing {
+  struct held held;
+  uint64_t used_first, used_last;
 };
 
 struct run_rows { /* where a run stands */
   const struct source *source;
-  struct held frame;
+  struct standing frame;
   uint64_t first_row, end_row;
   uint32_t rows_per_block, block_bytes, stride;
   bool linear;                /* row n of the frame is at n * stride */
   uint32_t depth;             /* frames to read ahead */
+  uint32_t left_in_set;       /* streaming: pieces that the set in hand uses and left behind */
   struct row_lane *lane;      /* streaming: of `source` */
   const struct source *paged; /* streaming, but the budget was too short for a lane of this source */
 };
 
 struct run_attributes {
   const struct source *source;
-  struct held chunk;
+  struct standing chunk;
   uint64_t first, end; /* bytes of the attribute area */
 };
 
@@ -57,11 +65,14 @@ struct parts {
   struct run_rows *rows;
   struct run_attributes *attributes;
   struct pending pending[LOADS];
-  struct held held[2][HOLDS];
+  struct held *held[2]; /* room for HOLDS, and for what was left while a set was dropped: a frame and a chunk a run */
   uint32_t held_count[2];
-  uint32_t set; /* which hold list the set being resolved has */
-  uint32_t at;  /* entries of it resolved so far */
-  uint64_t set_bytes;
+  uint32_t set;    /* which hold list the set being resolved has */
+  uint32_t at;     /* entries of it resolved so far */
+  uint64_t number; /* of the set, from 1 */
+  uint64_t set_bytes, set_bytes_max;
+  uint64_t standing_bytes; /* of cached frames and chunks that runs stand on; what no entry lies in is let go above set_bytes_max */
+  uint32_t victim;         /* the load that gives way next */
   bool resolving;
   turb_error error;
 };
@@ -106,6 +117,46 @@ static void hold(struct parts *self, struct held *held) {
   *held = (struct held){0};
 }
 
+static inline void use(const struct parts *self, struct standing *standing) {
+  standing->used_last = self->number;
+  if (!standing->used_first)
+    standing->used_first = self->number;
+}
+
+static bool is_used(const struct parts *self, const struct standing *standing) {
+  return standing->used_last && standing->used_last + 1 >= self->number;
+}
+
+/* Leaves memory: it stays with the set in hand when this one or the one before has entries in it. True when it does. */
+static bool leave(struct parts *self, struct standing *standing) {
+  const bool stays = is_used(self, standing) && standing->held.pin.data;
+  if (!standing->held.lane)
+    self->standing_bytes -= standing->held.pin.size;
+  if (stays) {
+    standing->held.of_before = standing->used_first < self->number;
+    hold(self, &standing->held);
+  } else {
+    held_release(&standing->held);
+  }
+  *standing = (struct standing){0};
+  return stays;
+}
+
+/* The set in hand is dropped: what the one before has entries in goes over to its list. */
+static void drop_set(struct parts *self) {
+  const uint32_t set = self->set;
+  for (uint32_t i = 0; i < self->held_count[set]; i++) {
+    struct held *held = &self->held[set][i];
+    if (!held->of_before) {
+      held_release(held);
+      continue;
+    }
+    assert(self->held_count[set ^ 1] < HOLDS + 2 * self->options.run_count);
+    self->held[set ^ 1][self->held_count[set ^ 1]++] = *held;
+  }
+  self->held_count[set] = 0;
+}
+
 /* ---- loads ---- */
 
 static struct pending *find_pending(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal,
@@ -124,15 +175,16 @@ static void pending_forget(struct pending *p) {
   p->slot = NULL;
 }
 
-/* An idle load; with `steal`, one that only reads ahead gives way. */
+/* An idle load; with `steal`, one that only reads ahead gives way: another each time, so that what one entry waits for stays. */
 static struct pending *take_pending(struct parts *self, bool steal) {
   for (uint32_t i = 0; i < LOADS; i++)
     if (!self->pending[i].source)
       return &self->pending[i];
   if (!steal)
     return NULL;
-  pending_forget(&self->pending[0]);
-  return &self->pending[0];
+  struct pending *victim = &self->pending[self->victim++ % LOADS];
+  pending_forget(victim);
+  return victim;
 }
 
 static bool is_resident(const struct source *source, enum unit_kind kind, uint32_t ordinal) {
@@ -158,6 +210,53 @@ static void read_ahead(struct parts *self, const struct source *source, enum uni
   (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
 }
 
+/* Lets go of memory that runs stand on without an entry in it: it is mostly still resident when they go on. */
+static bool shed_standing(struct parts *self) {
+  bool any = false;
+  for (uint32_t i = 0; i < self->options.run_count; i++) {
+    struct run_rows *rows = &self->rows[i];
+    struct run_attributes *attributes = &self->attributes[i];
+    if (!rows->lane && rows->source && !is_used(self, &rows->frame)) {
+      (void)leave(self, &rows->frame);
+      rows->source = NULL;
+      any = true;
+    }
+    if (attributes->source && !is_used(self, &attributes->chunk)) {
+      (void)leave(self, &attributes->chunk);
+      attributes->source = NULL;
+      any = true;
+    }
+  }
+  return any;
+}
+
+/* The budget is short for a load: lets go of what can be spared. *waits: reads ahead are on their way, whose memory will be free. */
+static bool shed(struct parts *self, const struct pending *but, bool *waits) {
+  bool any = shed_standing(self);
+  *waits = false;
+  for (uint32_t i = 0; i < LOADS; i++) {
+    struct pending *p = &self->pending[i];
+    if (p == but || !p->source)
+      continue;
+    if (load_state(p->load) == LOAD_WAITING) {
+      *waits = true;
+    } else {
+      pending_forget(p);
+      any = true;
+    }
+  }
+  return any;
+}
+
+/* A run stands on what arrived. */
+static void stand(struct parts *self, struct standing *standing, const struct held *arrived) {
+  standing->held = *arrived;
+  use(self, standing);
+  self->standing_bytes += arrived->pin.size;
+  if (self->standing_bytes > self->set_bytes_max)
+    (void)shed_standing(self);
+}
+
 /* Brings a unit: READY with a pin in *held. */
 static turb_state need_unit(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal, struct held *held) {
   struct pending *p = find_pending(self, source, kind, ordinal, NULL);
@@ -172,7 +271,19 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
     p->ordinal = ordinal;
     (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
   }
-  const enum load_state state = load_state(p->load);
+  enum load_state state = load_state(p->load);
+  if (state == LOAD_FAILED && load_error(p->load, NULL) == TURB_BUDGET) {
+    bool waits;
+    if (shed(self, p, &waits)) {
+      load_reset(p->load);
+      (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
+      state = load_state(p->load);
+    }
+    if (waits && state == LOAD_FAILED && load_error(p->load, NULL) == TURB_BUDGET) {
+      pending_forget(p);
+      return TURB_PENDING; /* and is tried again when those are there */
+    }
+  }
   if (state == LOAD_WAITING)
     return TURB_PENDING;
   turb_state result = TURB_READY;
@@ -193,7 +304,7 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
 
 static const void *row_in_frame(const struct run_rows *run, uint64_t row) {
   const uint32_t n = (uint32_t)(row - run->first_row);
-  const uint8_t *data = run->frame.pin.data;
+  const uint8_t *data = run->frame.held.pin.data;
   if (run->linear)
     return data + (size_t)n * run->stride;
   return data + (size_t)(n / run->rows_per_block) * run->block_bytes + (size_t)(n % run->rows_per_block) * run->stride;
@@ -218,13 +329,13 @@ static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, c
       }
       return state;
     }
-    hold(self, &run->frame);
+    (void)leave(self, &run->frame);
     const struct table_shape *shape = table_get_shape(source->table);
     uint32_t count;
     if (run->source != source)
       run->depth = 0;
     run->source = source;
-    run->frame = arrived;
+    stand(self, &run->frame, &arrived);
     table_frame_rows(source->table, frame, &run->first_row, &count);
     run->end_row = run->first_row + count;
     run->stride = shape->stride;
@@ -233,6 +344,7 @@ static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, c
     run->linear = shape->stride * shape->rows_per_block == shape->block_bytes;
   }
   *row = row_in_frame(run, number);
+  use(self, &run->frame);
   return TURB_READY;
 }
 
@@ -253,6 +365,7 @@ static turb_state open_lane(struct parts *self, struct run_rows *run, const stru
       .piece_bytes = self->context->stream_piece_bytes,
       .depth = 4,
       .use = BUDGET_CURSOR,
+      .budget = self->context->budget,
       .eager = self->context->eager,
   };
   if (lane_open(source->table, self->context->reads, &options, &lane->lane, &self->error) != TURB_OK) {
@@ -270,6 +383,19 @@ static turb_state open_lane(struct parts *self, struct run_rows *run, const stru
   return TURB_READY;
 }
 
+/* A set leaves no more pieces behind than let the next one move on. */
+static bool may_leave_piece(const struct parts *self, const struct run_rows *run) {
+  if (!self->at || !is_used(self, &run->frame))
+    return true;
+  const uint32_t depth = lane_depth(run->lane->lane);
+  return run->left_in_set + 2 < depth && run->lane->handed_out < depth;
+}
+
+static void leave_piece(struct parts *self, struct run_rows *run) {
+  run->left_in_set += leave(self, &run->frame);
+  run->first_row = run->end_row; /* it stands on none */
+}
+
 static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref, const void **row) {
   const struct source *source = ref->source;
   struct run_rows *run = &self->rows[source->run];
@@ -280,9 +406,10 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
   if (!run->lane || run->source != source || number < run->first_row) {
     if (!has_room(self))
       return TURB_YIELD;
-    hold(self, &run->frame);
+    (void)leave(self, &run->frame);
     lane_drop(run->lane);
     run->lane = NULL;
+    run->left_in_set = 0; /* another lane, other pieces */
     run->source = NULL;
     if (open_lane(self, run, source, number) != TURB_READY) {
       if (self->error.status != TURB_BUDGET)
@@ -293,8 +420,9 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
     }
   }
   while (number >= run->end_row) {
-    if (!has_room(self) || run->lane->handed_out == lane_depth(run->lane->lane))
+    if (!has_room(self) || !may_leave_piece(self, run))
       return TURB_YIELD;
+    leave_piece(self, run);
     struct piece piece;
     bool at_end = false;
     const enum load_state state = lane_piece(run->lane->lane, &piece, &at_end);
@@ -309,14 +437,14 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
     }
     if (state == LOAD_WAITING)
       return TURB_PENDING;
-    hold(self, &run->frame);
     run->lane->references++;
     run->lane->handed_out++;
-    run->frame = (struct held){.pin = {.data = piece.data, .size = piece.size}, .lane = run->lane};
+    run->frame.held = (struct held){.pin = {.data = piece.data, .size = piece.size}, .lane = run->lane};
     run->first_row = piece.first_ordinal;
     run->end_row = piece.first_ordinal + piece.count;
   }
   *row = row_in_frame(run, number);
+  use(self, &run->frame);
   if (hash64(*row, self->options.row_bytes, 0) != ref->slot->row_hash) {
     (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), UINT64_MAX,
                           "row %llu does not match its hash", (unsigned long long)number);
@@ -376,13 +504,14 @@ static turb_state table_attributes(struct parts *self, const struct cursor_ref *
         read_ahead(self, source, UNIT_ATTRIBUTES, chunk + 1);
       return state;
     }
-    hold(self, &run->chunk);
+    (void)leave(self, &run->chunk);
     run->source = source;
-    run->chunk = arrived;
+    stand(self, &run->chunk, &arrived);
     run->first = offset - within;
     run->end = run->first + chunk_bytes;
   }
-  *attributes = (const uint8_t *)run->chunk.pin.data + (offset - run->first);
+  *attributes = (const uint8_t *)run->chunk.held.pin.data + (offset - run->first);
+  use(self, &run->chunk);
   return TURB_READY;
 }
 
@@ -426,10 +555,14 @@ static void read_ahead_for(struct parts *self, const struct cursor_ref *ref) {
 }
 
 void parts_begin(struct parts *self) {
-  if (self->resolving)
-    release_set(self, self->set); /* dropped half way; the set before stays */
-  else
+  if (self->resolving) {
+    drop_set(self);
+  } else {
     self->set ^= 1;
+    self->number++;
+  }
+  for (uint32_t i = 0; i < self->options.run_count && self->options.streaming; i++)
+    self->rows[i].left_in_set = 0;
   self->resolving = true;
   self->at = 0;
   self->set_bytes = 0;
@@ -438,7 +571,7 @@ void parts_begin(struct parts *self) {
 turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint32_t count, bool backward, struct entry_parts *out,
                          uint32_t *resolved) {
   turb_state state = TURB_READY;
-  while (self->at < count && (!self->at || self->set_bytes < SET_BYTES_MAX)) {
+  while (self->at < count && (!self->at || self->set_bytes < self->set_bytes_max)) {
     const uint32_t i = backward ? count - 1 - self->at : self->at;
     state = resolve_one(self, &refs[i], &out[i]);
     if (state != TURB_READY)
@@ -483,10 +616,15 @@ turb_status parts_open(struct cursor_context *context, const struct parts_option
     return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   self->context = context;
   self->options = *options;
+  const uint64_t share = budget_limit(context->budget) / 32;
+  self->set_bytes_max = share < SET_BYTES_MAX ? share : SET_BYTES_MAX;
   turb_status status = TURB_OK;
   self->rows = mem_alloc_array(context->allocator, options->run_count, sizeof *self->rows);
   self->attributes = mem_alloc_array(context->allocator, options->run_count, sizeof *self->attributes);
-  if (!self->rows || !self->attributes)
+  const uint32_t room = HOLDS + 2 * options->run_count;
+  for (int set = 0; set < 2; set++)
+    self->held[set] = mem_alloc_array(context->allocator, room, sizeof **self->held);
+  if (!self->rows || !self->attributes || !self->held[0] || !self->held[1])
     status = status_set(err, TURB_NO_MEMORY, "no memory for a cursor over %u runs", options->run_count);
   for (uint32_t i = 0; i < LOADS && status == TURB_OK; i++)
     status = load_create(context->reads, context->allocator, &self->pending[i].load, err);
@@ -508,12 +646,14 @@ void parts_close(struct parts *self) {
   release_set(self, 1);
   for (uint32_t i = 0; i < self->options.run_count; i++) {
     if (self->rows) {
-      held_release(&self->rows[i].frame);
+      held_release(&self->rows[i].frame.held);
       lane_drop(self->rows[i].lane);
     }
     if (self->attributes)
-      held_release(&self->attributes[i].chunk);
+      held_release(&self->attributes[i].chunk.held);
   }
+  for (int set = 0; set < 2; set++)
+    mem_free(allocator, self->held[set], (HOLDS + 2 * self->options.run_count) * sizeof *self->held[set]);
   mem_free(allocator, self->rows, self->options.run_count * sizeof *self->rows);
   mem_free(allocator, self->attributes, self->options.run_count * sizeof *self->attributes);
   mem_free(allocator, self, sizeof *self);

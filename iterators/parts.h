@@ -10,8 +10,9 @@
  *
  * Invariants
  *  1. A pointer of the current set points into memory held by a run's current frame (or piece), or by the set's hold list.
- *  2. A frame that a run leaves goes to the hold list of the set being resolved; the list of the set before is let go when that one is
- *     READY.
+ *  2. A frame that a run leaves goes to the hold list of the set being resolved when that or the set before has entries in it; the list of
+ *     the set before is let go when that one is READY. When a set is dropped half way, what the one before needs goes to its list.
+ *  3. A set leaves so few pieces of a lane behind that the next one can move on, however few the lane has.
  * Threads: one, the tree's.
  */
 #ifndef TURB_ITERATORS_PARTS_H

@@ -13,6 +13,7 @@
 #include <zstd_errors.h>
 
 #include "base/alloc.h"
+#include "base/thread.h"
 #include "sstable/shuffle.h"
 
 #define SIZE_HEADER_BYTES 16 /* keeps zstd's memory aligned */
@@ -91,7 +92,7 @@ static ZSTD_customMem zstd_memory(struct block_codec *codec) {
 
 static turb_status no_memory(const struct block_codec *codec, turb_error *err) {
   const turb_status status = codec->failure != TURB_OK ? codec->failure : TURB_NO_MEMORY;
-  return status_set(err, status, "no memory to compress blocks of %u bytes", codec->block_bytes);
+  return status_set(err, status, "no memory for the codec of blocks of %u bytes", codec->block_bytes);
 }
 
 /* A codec of `size` bytes (a compressor or decompressor) with its scratch block. */
@@ -204,7 +205,16 @@ turb_status block_compress(struct block_compressor *compressor, const void *bloc
   return TURB_OK;
 }
 
+uint64_t block_compressor_bytes(uint32_t block_bytes, int level) {
+  const ZSTD_compressionParameters parameters = ZSTD_getCParams(level, block_bytes, 0);
+  return sizeof(struct block_compressor) + block_bytes + ZSTD_estimateCCtxSize_usingCParams(parameters);
+}
+
 /* ---- decompression ---- */
+
+uint64_t block_decompressor_bytes(uint32_t block_bytes) {
+  return sizeof(struct block_decompressor) + block_bytes + ZSTD_estimateDCtxSize();
+}
 
 turb_status block_decompressor_create(const struct block_memory *memory, turb_type type, uint32_t block_bytes,
                                       struct block_decompressor **decompressor, turb_error *err) {
@@ -260,4 +270,52 @@ turb_status block_decompress(struct block_decompressor *decompressor, const void
     unshuffle_bytes(target, out, codec->block_bytes, codec->width);
   }
   return TURB_OK;
+}
+
+/* ---- the pool ---- */
+
+void block_pool_init(struct block_pool *pool) {
+  *pool = (struct block_pool){0};
+  mutex_init(&pool->lock);
+}
+
+void block_pool_free(struct block_pool *pool) {
+  for (uint32_t i = 0; i < pool->count; i++) {
+    block_decompressor_destroy(pool->spares[i]);
+  }
+  mutex_destroy(&pool->lock);
+}
+
+/* Takes the spare at `at` out of the list; under the lock. */
+static struct block_decompressor *pool_remove(struct block_pool *pool, uint32_t at) {
+  struct block_decompressor *spare = pool->spares[at];
+  memmove(pool->spares + at, pool->spares + at + 1, (--pool->count - at) * sizeof(struct block_decompressor *));
+  return spare;
+}
+
+turb_status block_pool_take(struct block_pool *pool, const struct block_memory *memory, turb_type type, uint32_t block_bytes,
+                            struct block_decompressor **decompressor, turb_error *err) {
+  *decompressor = NULL;
+  if (pool != NULL) {
+    mutex_lock(&pool->lock);
+    for (uint32_t i = pool->count; i-- > 0 && *decompressor == NULL;) {
+      const struct block_codec *codec = &pool->spares[i]->codec;
+      if (codec->block_bytes == block_bytes && codec->width == block_element_bytes(type)) {
+        *decompressor = pool_remove(pool, i);
+      }
+    }
+    mutex_unlock(&pool->lock);
+  }
+  return *decompressor != NULL ? TURB_OK : block_decompressor_create(memory, type, block_bytes, decompressor, err);
+}
+
+void block_pool_give(struct block_pool *pool, struct block_decompressor *decompressor) {
+  struct block_decompressor *oldest = decompressor;
+  if (pool != NULL) {
+    mutex_lock(&pool->lock);
+    oldest = pool->count == BLOCK_POOL_MAX ? pool_remove(pool, 0) : NULL;
+    pool->spares[pool->count++] = decompressor;
+    mutex_unlock(&pool->lock);
+  }
+  block_decompressor_destroy(oldest);
 }

@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+#include <pthread.h>
+
 #include "base/budget.h"
 #include "base/status.h"
 #include "sstable/codec.h"
@@ -38,11 +40,34 @@ void block_compressor_destroy(struct block_compressor *compressor); /* NULL ok *
 TURB_MUST_CHECK turb_status block_compress(struct block_compressor *compressor, const void *block, void *out, uint32_t *stored,
                                            turb_error *err);
 
+/* About what the two charge. */
+uint64_t block_compressor_bytes(uint32_t block_bytes, int level);
+uint64_t block_decompressor_bytes(uint32_t block_bytes);
+
 TURB_MUST_CHECK turb_status block_decompressor_create(const struct block_memory *memory, turb_type type, uint32_t block_bytes,
                                                       struct block_decompressor **decompressor, turb_error *err);
 void block_decompressor_destroy(struct block_decompressor *decompressor); /* NULL ok */
 /* `data` holds what `stored` (of the checksum record) says; out has room for block_bytes. CORRUPTION with the place when it is no such block. */
 TURB_MUST_CHECK turb_status block_decompress(struct block_decompressor *decompressor, const void *data, uint32_t stored, void *out,
                                              const struct codec_place *place, turb_error *err);
+
+/*
+ * Decompressors that wait for their next use, of all tables together: a few, whatever the number of tables. The one that waited longest goes
+ * first. Any thread.
+ */
+#define BLOCK_POOL_MAX 4u
+
+struct block_pool {
+  pthread_mutex_t lock;
+  struct block_decompressor *spares[BLOCK_POOL_MAX]; /* oldest first */
+  uint32_t count;
+};
+
+void block_pool_init(struct block_pool *pool);
+void block_pool_free(struct block_pool *pool);
+/* A spare one for such blocks, or a new one. NULL as pool: a new one. */
+TURB_MUST_CHECK turb_status block_pool_take(struct block_pool *pool, const struct block_memory *memory, turb_type type,
+                                            uint32_t block_bytes, struct block_decompressor **decompressor, turb_error *err);
+void block_pool_give(struct block_pool *pool, struct block_decompressor *decompressor);
 
 #endif

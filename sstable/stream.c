@@ -40,6 +40,7 @@ struct lane_slot {
   struct lane *lane;   /* NULL: orphan */
   struct table *table; /* held by orphans */
   enum budget_use use;
+  struct budget *budget;
   enum slot_state state;
   uint8_t *memory; /* a page of room, then what is read */
   uint64_t memory_size;
@@ -79,9 +80,9 @@ static bool has_records(const struct lane *lane) {
 }
 
 /* The least that a piece can hold. */
-static uint64_t unit_bytes(const struct table *table, enum extent_kind kind) {
+static uint64_t unit_bytes(const struct table_shape *shape, enum extent_kind kind) {
   switch (kind) {
-  case EXTENT_ROWS: return table->header.shape.block_bytes;
+  case EXTENT_ROWS: return shape->block_bytes;
   case EXTENT_ATTRIBUTES: return TABLE_ATTRIBUTE_CHUNK_BYTES;
   default: return TABLE_PAGE_BYTES;
   }
@@ -96,15 +97,15 @@ static void slot_free(struct lane_slot *slot, const struct table_env *env) {
   mem_free(env->allocator, slot->memory, slot->memory_size);
   mem_free(env->allocator, slot->unpacked, slot->unpacked_size);
   mem_free(env->allocator, slot->records, slot->records_size);
-  budget_give(env->budget, slot->use, slot->memory_size + slot->unpacked_size + slot->records_size);
+  budget_give(slot->budget, slot->use, slot->memory_size + slot->unpacked_size + slot->records_size);
   mem_free(env->allocator, slot, sizeof *slot);
 }
 
 /* What a slot charges for pieces of this size. */
-static uint64_t slot_bytes(const struct lane *lane, uint64_t piece_bytes, struct lane_slot *sizes) {
-  const uint64_t blocks = piece_bytes / unit_bytes(lane->table, lane->options.kind);
+static uint64_t slot_bytes(const struct table_shape *shape, enum extent_kind kind, uint64_t piece_bytes, struct lane_slot *sizes) {
+  const uint64_t blocks = piece_bytes / unit_bytes(shape, kind);
   sizes->memory_size = piece_bytes + TABLE_PAGE_BYTES; /* room in front, or for the odd ends of packed blocks */
-  if (is_compressed(lane)) {
+  if (kind == EXTENT_ROWS && shape->compression != 0) {
     sizes->memory_size += TABLE_PAGE_BYTES;
     sizes->unpacked_size = piece_bytes;
     sizes->records_size = blocks * sizeof(struct checksum_record);
@@ -135,6 +136,7 @@ static turb_status slot_create(struct lane *lane, const struct lane_slot *sizes,
   }
   slot->lane = lane;
   slot->use = lane->options.use;
+  slot->budget = lane->options.budget;
   slot->memory = mem_alloc_aligned(env->allocator, sizes->memory_size, TABLE_PAGE_BYTES);
   slot->memory_size = slot->memory != NULL ? sizes->memory_size : 0;
   if (sizes->unpacked_size != 0) {
@@ -146,7 +148,7 @@ static turb_status slot_create(struct lane *lane, const struct lane_slot *sizes,
   const uint64_t got = slot->memory_size + slot->unpacked_size + slot->records_size;
   const uint64_t wanted = sizes->memory_size + sizes->unpacked_size + sizes->records_size;
   if (got != wanted) {
-    budget_give(env->budget, slot->use, wanted - got); /* slot_free gives the rest */
+    budget_give(slot->budget, slot->use, wanted - got); /* slot_free gives the rest */
     return TURB_NO_MEMORY;
   }
   return TURB_OK;
@@ -154,13 +156,20 @@ static turb_status slot_create(struct lane *lane, const struct lane_slot *sizes,
 
 /* ---- opening and closing ------------------------------------------------------------------------------- */
 
+uint64_t lane_least_bytes(const struct table_shape *shape, enum extent_kind kind) {
+  struct lane_slot sizes = {0};
+  const uint64_t pieces = DEPTH_MIN * slot_bytes(shape, kind, unit_bytes(shape, kind), &sizes);
+  const bool compressed = kind == EXTENT_ROWS && shape->compression != 0;
+  return pieces + (compressed ? RECORD_SLOTS * TABLE_PAGE_BYTES + block_decompressor_bytes(shape->block_bytes) : 0);
+}
+
 /* Charges depth slots: first fewer of them, then smaller ones, down to 3 of one unit. */
 static turb_status charge_slots(struct lane *lane, turb_error *err) {
-  struct budget *budget = lane->table->env->budget;
-  const uint64_t unit = unit_bytes(lane->table, lane->options.kind);
+  struct budget *budget = lane->options.budget;
+  const uint64_t unit = unit_bytes(&lane->table->header.shape, lane->options.kind);
   for (;;) {
     struct lane_slot sizes = {0};
-    const uint64_t bytes = slot_bytes(lane, lane->piece_bytes, &sizes);
+    const uint64_t bytes = slot_bytes(&lane->table->header.shape, lane->options.kind, lane->piece_bytes, &sizes);
     if (budget_take(budget, lane->options.use, bytes * lane->options.depth)) {
       return TURB_OK;
     }
@@ -182,13 +191,13 @@ static turb_status make_slots(struct lane *lane, turb_error *err) {
     return status;
   }
   struct lane_slot sizes = {0};
-  const uint64_t bytes = slot_bytes(lane, lane->piece_bytes, &sizes);
+  const uint64_t bytes = slot_bytes(&lane->table->header.shape, lane->options.kind, lane->piece_bytes, &sizes);
   for (uint32_t i = 0; i < lane->options.depth; i++) {
     status = slot_create(lane, &sizes, &lane->slots[i]);
     if (status != TURB_OK) {
       /* This slot gives back what it got; those after it and a slot that is not there were charged as well. */
       const uint64_t left = lane->options.depth - i - (lane->slots[i] != NULL);
-      budget_give(lane->table->env->budget, lane->options.use, left * bytes);
+      budget_give(lane->options.budget, lane->options.use, left * bytes);
       return status_set(err, status, "no memory to stream a table");
     }
   }
@@ -200,7 +209,7 @@ static turb_status make_helpers(struct lane *lane, turb_error *err) {
   turb_status status = TURB_OK;
   for (uint32_t i = 0; i < RECORD_SLOTS && has_records(lane) && status == TURB_OK; i++) {
     const struct lane_slot sizes = {.memory_size = TABLE_PAGE_BYTES};
-    if (!budget_take(env->budget, lane->options.use, TABLE_PAGE_BYTES)) {
+    if (!budget_take(lane->options.budget, lane->options.use, TABLE_PAGE_BYTES)) {
       status = status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET,
                                "the memory budget does not hold a page of checksums to stream a table");
       break;
@@ -208,13 +217,13 @@ static turb_status make_helpers(struct lane *lane, turb_error *err) {
     status = slot_create(lane, &sizes, &lane->record_slots[i]);
     if (status != TURB_OK) {
       if (lane->record_slots[i] == NULL) {
-        budget_give(env->budget, lane->options.use, TABLE_PAGE_BYTES);
+        budget_give(lane->options.budget, lane->options.use, TABLE_PAGE_BYTES);
       }
       status_set(err, status, "no memory to stream a table");
     }
   }
   if (status == TURB_OK && is_compressed(lane)) {
-    const struct block_memory memory = {env->allocator, env->budget, lane->options.use};
+    const struct block_memory memory = {env->allocator, lane->options.budget, lane->options.use};
     status =
         block_decompressor_create(&memory, lane->table->header.shape.type, lane->table->header.shape.block_bytes, &lane->decompressor, err);
   }
@@ -261,10 +270,11 @@ turb_status lane_open(struct table *table, struct reads *reads, const struct lan
   struct lane_options *own = &lane->options;
   const uint64_t end = table->spans[own->kind].end;
   own->last_ordinal = own->last_ordinal < end ? own->last_ordinal : end;
+  own->budget = own->budget != NULL ? own->budget : table->env->budget;
   own->depth = own->depth == 0 ? DEPTH_DEFAULT : own->depth;
   own->depth = own->depth < DEPTH_MIN ? DEPTH_MIN : own->depth > DEPTH_MAX ? DEPTH_MAX : own->depth;
   own->verify = own->verify && (own->kind == EXTENT_ROWS || own->kind == EXTENT_ATTRIBUTES);
-  const uint64_t unit = unit_bytes(table, own->kind);
+  const uint64_t unit = unit_bytes(&table->header.shape, own->kind);
   uint64_t wish = own->piece_bytes != 0 ? own->piece_bytes : own->kind == EXTENT_ROWS ? 1u << 20 : 256u << 10;
   wish = wish < PIECE_MAX ? wish : PIECE_MAX;
   wish = wish < longest_span(table, own->kind) ? wish : longest_span(table, own->kind);
@@ -391,7 +401,7 @@ static void plan_parts(const struct lane *lane, struct lane_slot *slot) {
   const uint64_t per_part = lane->options.kind == EXTENT_ROWS ? lane->table->header.shape.rows_per_block : TABLE_ATTRIBUTE_CHUNK_BYTES;
   const uint64_t end = lane->options.last_ordinal < span->first + span->count ? lane->options.last_ordinal : span->first + span->count;
   const uint64_t parts_left = (end - lane->next + per_part - 1) / per_part;
-  const uint64_t parts_most = lane->piece_bytes / unit_bytes(lane->table, lane->options.kind);
+  const uint64_t parts_most = lane->piece_bytes / unit_bytes(&lane->table->header.shape, lane->options.kind);
   slot->span = span;
   slot->first_part = span->first_part + (lane->next - span->first) / per_part;
   slot->parts = parts_left < parts_most ? parts_left : parts_most;

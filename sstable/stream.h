@@ -22,6 +22,7 @@ struct lane_options {
   uint32_t piece_bytes;                 /* wish: rounded to whole units; default 256 KiB for keys, 1 MiB for rows */
   uint32_t depth; /* pieces in flight or held; at least 3 (an old one held, a current one, one on its way); default 4 */
   enum budget_use use;
+  struct budget *budget; /* what pays for the pieces; NULL: the table's */
   bool verify; /* rows and attributes: compare blocks and chunks with their checksums before a piece is handed out */
   bool
       eager; /* lane_piece submits the reads that it queues: for callers that may make system calls and want the device busy while they work on a piece */
@@ -41,6 +42,8 @@ static inline const uint8_t *piece_row(const struct piece *piece, const struct t
   return piece->data + (size_t)(n / shape->rows_per_block) * shape->block_bytes + (size_t)(n % shape->rows_per_block) * shape->stride;
 }
 
+/* The least that a lane charges, whatever was wished for. */
+uint64_t lane_least_bytes(const struct table_shape *shape, enum extent_kind kind);
 TURB_MUST_CHECK turb_status lane_open(struct table *table, struct reads *reads, const struct lane_options *options, struct lane **lane,
                                       turb_error *err);
 void lane_close(struct lane *lane); /* never waits; NULL ok */

@@ -466,7 +466,6 @@ turb_status table_open(const struct table_env *env, const char *path, const stru
   atomic_init(&table->references, 1);
   atomic_init(&table->obsolete, false);
   arena_init(&table->arena, env->allocator, env->budget, BUDGET_METADATA, 4096);
-  mutex_init(&table->decompressor_lock);
   turb_status status = TURB_OK;
   table->path = mem_strdup(env->allocator, path);
   if (table->path == NULL) {
@@ -514,8 +513,6 @@ void table_release(struct table *table) {
     mem_free(env->allocator, table->tail_bytes, table->tail_size);
     budget_give(env->budget, BUDGET_METADATA, table->tail_size);
   }
-  block_decompressor_destroy(table->spare_decompressor);
-  mutex_destroy(&table->decompressor_lock);
   arena_free(&table->arena);
   mem_free_string(env->allocator, table->path);
   mem_free(env->allocator, table, sizeof *table);

@@ -19,6 +19,7 @@ struct table_env { /* borrowed by tables for their life */
   const turb_allocator *allocator;
   struct budget *budget;
   struct cache *cache;
+  struct block_pool *block_pool; /* of decompressors; or NULL */
   struct logger *logger;
   uint8_t database_id[16];
   bool buffered;                     /* no O_DIRECT */

@@ -164,38 +164,18 @@ turb_status table_part_check(const struct table *table, enum extent_kind kind, c
 
 /* ---- compressed blocks --------------------------------------------------------------------------------- */
 
-static struct block_decompressor *decompressor_take(struct table *table, turb_status *status, turb_error *err) {
-  mutex_lock(&table->decompressor_lock);
-  struct block_decompressor *decompressor = table->spare_decompressor;
-  table->spare_decompressor = NULL;
-  mutex_unlock(&table->decompressor_lock);
-  *status = TURB_OK;
-  if (decompressor == NULL) {
-    const struct block_memory memory = {table->env->allocator, table->env->budget, BUDGET_CURSOR};
-    *status = block_decompressor_create(&memory, table->header.shape.type, table->header.shape.block_bytes, &decompressor, err);
-  }
-  return decompressor;
-}
-
-static void decompressor_give(struct table *table, struct block_decompressor *decompressor) {
-  mutex_lock(&table->decompressor_lock);
-  if (table->spare_decompressor == NULL) {
-    table->spare_decompressor = decompressor;
-    decompressor = NULL;
-  }
-  mutex_unlock(&table->decompressor_lock);
-  block_decompressor_destroy(decompressor);
-}
-
 turb_status table_block_unpack(struct table *table, const struct span *span, const struct checksum_record *record, const void *stored,
                                void *out, turb_error *err) {
-  turb_status status;
-  struct block_decompressor *decompressor = decompressor_take(table, &status, err);
+  const struct table_env *env = table->env;
+  const struct table_shape *shape = &table->header.shape;
+  const struct block_memory memory = {env->allocator, env->budget, BUDGET_CURSOR};
+  struct block_decompressor *decompressor;
+  turb_status status = block_pool_take(env->block_pool, &memory, shape->type, shape->block_bytes, &decompressor, err);
   if (status != TURB_OK) {
     return status;
   }
   const struct codec_place place = table_place(table, span->offset + record->offset);
   status = block_decompress(decompressor, stored, record->stored, out, &place, err);
-  decompressor_give(table, decompressor);
+  block_pool_give(env->block_pool, decompressor);
   return status;
 }

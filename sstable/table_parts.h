@@ -66,8 +66,6 @@ struct table {
   struct cache_directory directory;
   uint32_t unit_base[UNIT_KINDS];
   /* Decompressors that no thread uses at the moment; at most one is kept. */
-  pthread_mutex_t decompressor_lock;
-  struct block_decompressor *spare_decompressor;
 };
 
 static inline enum extent_kind extent_of_unit(enum unit_kind kind) {

@@ -17,8 +17,9 @@
 #include "sstable/block.h"
 #include "sstable/stripe.h"
 
-#define OUTPUT_BUFFER_BYTES (512u << 10)
-#define WRITER_ALIGNMENT    64 /* of hash states */
+#define OUTPUT_BUFFER_BYTES     (512u << 10) /* a buffer, where the budget is not short */
+#define OUTPUT_BUFFER_MIN_BYTES (64u << 10)
+#define WRITER_ALIGNMENT        64 /* of hash states */
 
 enum writer_state { WRITER_OPEN, WRITER_ATTRIBUTE, WRITER_FINISHED, WRITER_FAILED };
 
@@ -119,16 +120,29 @@ static turb_status check_options(const struct table_writer_options *options, tur
   return TURB_OK;
 }
 
-/* Buffers hold at least one block behind a page. */
-static size_t output_buffer_bytes(const struct table_shape *shape) {
+/* Buffers hold at least one block behind a page; a sixteenth of the budget is enough for one. */
+static size_t output_buffer_bytes(const struct table_shape *shape, uint64_t limit) {
   const size_t needed = (size_t)shape->block_bytes + CODEC_PAGE_BYTES;
-  return needed > OUTPUT_BUFFER_BYTES ? needed : OUTPUT_BUFFER_BYTES;
+  const uint64_t share = limit / 16 / CODEC_PAGE_BYTES * CODEC_PAGE_BYTES;
+  const size_t wished = share < OUTPUT_BUFFER_MIN_BYTES ? OUTPUT_BUFFER_MIN_BYTES
+                        : share < OUTPUT_BUFFER_BYTES   ? share
+                                                        : OUTPUT_BUFFER_BYTES;
+  return needed > wished ? needed : wished;
+}
+
+static uint64_t limit_of(const struct table_env *env) {
+  return env->budget != NULL ? budget_limit(env->budget) : UINT64_MAX;
+}
+
+uint64_t table_writer_memory_bytes(const struct table_shape *shape, uint64_t budget_limit_bytes) {
+  const uint64_t codec = shape->compression != 0 ? block_compressor_bytes(shape->block_bytes, shape->compression_level) : 0;
+  return sizeof(struct table_writer) + OUTPUT_BUFFERS * output_buffer_bytes(shape, budget_limit_bytes) + stripe_memory_bytes(shape) + codec;
 }
 
 /* Charges and takes the writer and its memory. */
 static turb_status take_memory(const struct table_env *env, const char *path, const struct table_writer_options *options,
                                struct table_writer **made, turb_error *err) {
-  const size_t buffers = OUTPUT_BUFFERS * output_buffer_bytes(&options->shape);
+  const size_t buffers = OUTPUT_BUFFERS * output_buffer_bytes(&options->shape, limit_of(env));
   const size_t memory_bytes = buffers + stripe_memory_bytes(&options->shape);
   const uint64_t charged = sizeof **made + memory_bytes + strlen(path) + 1;
   if (env->budget != NULL && !budget_take(env->budget, BUDGET_JOB, charged)) {
@@ -200,7 +214,7 @@ static turb_status prepare(struct table_writer *writer, turb_error *err) {
       return status;
     }
   }
-  const size_t buffer_bytes = output_buffer_bytes(shape);
+  const size_t buffer_bytes = output_buffer_bytes(shape, limit_of(&writer->env));
   const uint64_t seed = codec_table_seed(writer->env.database_id, writer->options.job, (uint32_t)writer->options.cut);
   stripe_init(&writer->stripe, shape, seed, &writer->output, &writer->tail, writer->memory + OUTPUT_BUFFERS * buffer_bytes);
   writer->stripe.rows.compressor = compressor;

@@ -21,6 +21,8 @@ struct table_writer_options {
   uint64_t bulk_sequence_mode; /* not 0: slots carry sequence 0, and the record's bulk_sequence is given at install */
 };
 
+/* What a writer of such tables charges to a budget with this limit, but for the tail's records, which grow with the table. */
+uint64_t table_writer_memory_bytes(const struct table_shape *shape, uint64_t budget_limit_bytes);
 TURB_MUST_CHECK turb_status table_writer_create(const struct table_env *env, const char *path, const struct table_writer_options *options,
                                                 struct table_writer **writer, turb_error *err);
 /* Adds one entry: key, sequence and kind, row hash and attribute hash come from `slot` (any page); row (row_bytes) and attributes may be
