@@ -4,9 +4,14 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "iterators/parts.h"
+#include "sstable/stream.h"
 
 #define BATCH_REFS 256u
 #define BATCH_HELD 256u
+
+#define PIECE_MIN_BYTES (16u << 10)
+#define PIECE_MAX_BYTES (1u << 20)
+#define SLACK_BYTES     (128u << 10) /* cursors, range deletes, what the tail of a table grows to */
 
 struct merge_job {
   struct merge_job_options options;
@@ -35,14 +40,25 @@ struct merge_job {
   struct merge_output *outputs;
   size_t output_count, output_capacity;
   uint64_t sum_in, sum_dropped, sum_out;
+  uint64_t writer_bytes; /* charged for the writer while there is none, so that streams leave it room */
 };
 
 /* ---- opening ---- */
 
-static uint32_t piece_bytes(const struct merge_job_options *options) {
-  const uint64_t share = budget_limit(options->env->budget) / (20 * (uint64_t)(options->run_count + 1));
-  const uint64_t rounded = share / 65536 * 65536;
-  return rounded < 65536 ? 65536 : rounded > (1u << 20) ? 1u << 20 : (uint32_t)rounded;
+uint64_t merge_job_base_bytes(const struct table_shape *shape, uint64_t budget_limit_bytes) {
+  return sizeof(struct merge_job) + table_writer_memory_bytes(shape, budget_limit_bytes) + SLACK_BYTES;
+}
+
+uint64_t merge_job_run_bytes(const struct table_shape *shape) {
+  return lane_least_bytes(shape, EXTENT_ROWS) + lane_least_bytes(shape, EXTENT_KEYS);
+}
+
+/* The pieces of a run's lanes: four of rows (twice where they are unpacked) and four of a quarter of keys fill its share. */
+static uint32_t piece_bytes(const struct merge_job_options *o) {
+  const uint64_t base = merge_job_base_bytes(o->shape, budget_limit(o->env->budget));
+  const uint64_t room = o->memory_bytes > base ? o->memory_bytes - base : 0;
+  const uint64_t piece = room / (o->run_count + 1) / (o->shape->compression ? 9 : 5);
+  return piece < PIECE_MIN_BYTES ? PIECE_MIN_BYTES : piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : (uint32_t)(piece / 4096 * 4096);
 }
 
 static turb_status open_cursor(struct merge_job *self, turb_error *err) {
@@ -118,6 +134,18 @@ static void count_inputs(struct merge_job *self) {
   atomic_store(&o->progress->bytes_total, bytes);
 }
 
+static void release_writer_bytes(struct merge_job *self) {
+  budget_give(self->options.env->budget, BUDGET_JOB, self->writer_bytes);
+  self->writer_bytes = 0;
+}
+
+/* As far as there is room: the writer says what is missing. */
+static void reserve_writer_bytes(struct merge_job *self) {
+  struct budget *budget = self->options.env->budget;
+  const uint64_t bytes = table_writer_memory_bytes(self->options.shape, budget_limit(budget));
+  self->writer_bytes = budget_take(budget, BUDGET_JOB, bytes) ? bytes : 0;
+}
+
 turb_status merge_job_open(const struct merge_job_options *options, struct merge_job **job, turb_error *err) {
   *job = NULL;
   const struct table_env *env = options->env;
@@ -135,6 +163,7 @@ turb_status merge_job_open(const struct merge_job_options *options, struct merge
   arena_init(&self->arena, env->allocator, env->budget, BUDGET_JOB, 0);
   self->batch = (struct cursor_batch){.refs = self->refs, .capacity = BATCH_REFS, .held = self->held, .held_capacity = BATCH_HELD};
   count_inputs(self);
+  reserve_writer_bytes(self);
   turb_status status = gather_ranges(self, err);
   if (status == TURB_OK)
     status = open_cursor(self, err);
@@ -159,6 +188,7 @@ static turb_status open_writer(struct merge_job *self, turb_error *err) {
   turb_status status = o->next_file(o->context, &number, &self->writer_path, err);
   if (status != TURB_OK)
     return status;
+  release_writer_bytes(self);
   const struct table_writer_options options = {
       .shape = *o->shape, .file_number = number, .collection_id = o->collection_id, .job = o->job, .cut = self->output_count};
   status = table_writer_create(o->env, self->writer_path, &options, &self->writer, err);
@@ -238,6 +268,7 @@ static turb_status close_writer(struct merge_job *self, const struct slot *next,
     return status;
   table_writer_destroy(self->writer);
   self->writer = NULL;
+  reserve_writer_bytes(self);
   self->reported_bytes = 0;
   if (next) {
     self->has_lower = true;
@@ -398,6 +429,7 @@ void merge_job_close(struct merge_job *self) {
   cursor_close(self->cursor);
   reads_close(&self->reads);
   table_writer_destroy(self->writer);
+  release_writer_bytes(self);
   if (self->writer_path)
     (void)!io_unlink(env->system, self->writer_path, NULL); /* mostly gone with its writer */
   mem_free_string(env->allocator, self->writer_path);

@@ -44,6 +44,7 @@ struct merge_job_options { /* borrowed until close */
   size_t snapshot_count;
   bool bottom; /* nothing older lies below the inputs */
   uint64_t table_bytes;
+  uint64_t memory_bytes; /* what it may take of env's budget, about: its streams are sized by it */
   /* Gives the number and path (the job's: mem_free_string with env's allocator) of the next output. */
   turb_status (*next_file)(void *context, uint64_t *number, char **path, turb_error *err);
   void (*pause)(void *context, uint64_t bytes); /* rate limit: called with the bytes moved since the last call; may be NULL */
@@ -58,6 +59,10 @@ struct merge_output {
   size_t keys_size;
 };
 
+/* What a job without runs (a flush) takes of a budget with this limit. */
+uint64_t merge_job_base_bytes(const struct table_shape *shape, uint64_t budget_limit_bytes);
+/* The least that each run adds. */
+uint64_t merge_job_run_bytes(const struct table_shape *shape);
 TURB_MUST_CHECK turb_status merge_job_open(const struct merge_job_options *options, struct merge_job **job, turb_error *err);
 /* Works until done, or until the monotonic clock passes deadline_ns (UINT64_MAX: to the end). */
 TURB_MUST_CHECK turb_status merge_job_step(struct merge_job *job, uint64_t deadline_ns, bool *done, turb_error *err);

@@ -60,3 +60,21 @@ struct policy_pick policy_everything(const struct policy_run *runs, size_t count
       return nothing;
   return count < 2 ? nothing : pick(POLICY_REQUEST, 0, count, count);
 }
+
+struct policy_pick policy_narrow(struct policy_pick wide, const struct policy_run *runs, size_t count, size_t most) {
+  if (wide.count <= most)
+    return wide;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < most; i++)
+    bytes += runs[wide.first + i].bytes;
+  size_t first = wide.first;
+  uint64_t least = bytes;
+  for (size_t begin = wide.first + 1; begin + most <= wide.first + wide.count; begin++) {
+    bytes += runs[begin + most - 1].bytes - runs[begin - 1].bytes;
+    if (bytes <= least) {
+      least = bytes;
+      first = begin;
+    }
+  }
+  return pick(wide.reason, first, most, count);
+}

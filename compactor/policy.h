@@ -37,5 +37,7 @@ struct policy_pick {
 struct policy_pick policy_next(const struct policy_options *options, const struct policy_run *runs, size_t count);
 /* Everything into one run; POLICY_NOTHING when it is one already or a run is busy. */
 struct policy_pick policy_everything(const struct policy_run *runs, size_t count);
+/* At most `most` (2 or more) of the picked runs: the neighbours that are smallest together, the oldest of equals. */
+struct policy_pick policy_narrow(struct policy_pick pick, const struct policy_run *runs, size_t count, size_t most);
 
 #endif

@@ -8,7 +8,9 @@
 #define RETRY_FIRST_NS (50 * CLOCK_NS_PER_MS)
 #define RETRY_LAST_NS  (10 * CLOCK_NS_PER_SECOND)
 #define PAUSE_NS       CLOCK_NS_PER_SECOND
-#define LOGS_MAX       16u /* more of them: the holder of the oldest is flushed */
+#define LOGS_MAX       16u                    /* more of them: the holder of the oldest is flushed */
+#define MERGE_SLICE_NS (20 * CLOCK_NS_PER_MS) /* how long a merge works before its thread looks for flushes that are due */
+#define FAN_IN_MAX     128u
 
 /* ---- which job next (under db->mutex) ---- */
 
@@ -17,6 +19,28 @@ uint32_t background_sealed_count(const turb_collection *collection) {
   for (const struct memtable_slot *m = collection->memtables; m; m = m->older)
     count += m->sealed && !m->flushed;
   return count;
+}
+
+/* What a flush of the collection takes of the jobs' share. */
+static uint64_t flush_bytes(const turb_collection *collection) {
+  return merge_job_base_bytes(&collection->shape, budget_limit(&collection->db->job_budget));
+}
+
+/* What a merge may take: what all flushes leave, in equal parts, but enough for two runs. */
+static uint64_t merge_bytes(const turb_collection *collection) {
+  const turb_db *db = collection->db;
+  const uint64_t limit = budget_limit(&db->job_budget), base = flush_bytes(collection);
+  const uint64_t threads = db->options.worker_threads ? db->options.worker_threads : 1;
+  const uint64_t part = limit > base ? (limit - base) / threads : 0;
+  const uint64_t least = base + 2 * merge_job_run_bytes(&collection->shape);
+  return part > least ? part : least;
+}
+
+/* How many runs a merge may take at once. */
+static uint32_t merge_fan_in(const turb_collection *collection) {
+  const uint64_t runs = (merge_bytes(collection) - flush_bytes(collection)) / merge_job_run_bytes(&collection->shape);
+  const uint64_t most = runs < FAN_IN_MAX ? runs : FAN_IN_MAX;
+  return most < collection->fan_in_bound ? (uint32_t)most : collection->fan_in_bound;
 }
 
 static struct policy_pick pick_merge(const turb_collection *collection) {
@@ -39,13 +63,41 @@ static struct policy_pick pick_merge(const turb_collection *collection) {
                                          .max_space_amplification_percent = db->options.max_space_amplification_percent,
                                          .unit_bytes = db->options.memtable_bytes};
   pick = collection->merge_requested ? policy_everything(runs, version->run_count) : policy_next(&options, runs, version->run_count);
+  pick = policy_narrow(pick, runs, version->run_count, merge_fan_in(collection));
   if (runs != small)
     mem_free(&db->allocator, runs, version->run_count * sizeof *runs);
   return pick;
 }
 
-/* The next job that is due, begun; NULL when none is. *when_ns: when one may be due by time alone. */
-static struct job *begin_job(turb_db *db, uint64_t *when_ns) {
+/* Whether the jobs' share has room for another, or nobody else to make room. */
+static bool may_reserve(const turb_db *db, uint64_t bytes) {
+  return list_is_empty(&db->jobs) || db->reserved_bytes + bytes <= budget_limit(&db->job_budget);
+}
+
+/* The collection's job of the kind, when one is due and has room; NULL with err->status TURB_OK when not. */
+static struct job *begin_one(turb_collection *c, turb_job_kind kind, turb_error *err) {
+  turb_db *db = c->db;
+  struct job *job = NULL;
+  const uint64_t bytes = kind == TURB_JOB_FLUSH ? flush_bytes(c) : merge_bytes(c);
+  if (!may_reserve(db, bytes))
+    return NULL;
+  if (kind == TURB_JOB_FLUSH) {
+    if (!c->flushing && background_sealed_count(c))
+      (void)!job_create_flush(c, &job, err);
+  } else {
+    const struct policy_pick pick = pick_merge(c);
+    if (pick.reason != POLICY_NOTHING)
+      (void)!job_create_merge(c, &pick, &job, err);
+  }
+  if (job) {
+    job->memory_bytes = bytes;
+    db->reserved_bytes += bytes;
+  }
+  return job;
+}
+
+/* The next job that is due and of one of the kinds from `first` to `last`, begun; NULL when none is. *when_ns: when one may be due by time alone. */
+static struct job *begin_job(turb_db *db, turb_job_kind first, turb_job_kind last, uint64_t *when_ns) {
   const uint64_t now = clock_monotonic_ns();
   *when_ns = UINT64_MAX;
   if (db->options.read_only || atomic_load(&db->log_failed))
@@ -54,7 +106,7 @@ static struct job *begin_job(turb_db *db, uint64_t *when_ns) {
     *when_ns = db->pause_until_ns;
     return NULL;
   }
-  for (int merges = 0; merges < 2; merges++) {
+  for (turb_job_kind kind = first; kind <= last; kind++) {
     for (size_t i = 0; i < db->collection_count; i++) {
       turb_collection *c = db->collections[i];
       if (atomic_load(&c->dropped))
@@ -66,13 +118,8 @@ static struct job *begin_job(turb_db *db, uint64_t *when_ns) {
       }
       if (c->version_stale)
         job_refresh_version(c);
-      struct job *job = NULL;
       turb_error why = TURB_ERROR_INIT;
-      if (!merges && !c->flushing && background_sealed_count(c))
-        (void)!job_create_flush(c, &job, &why);
-      const struct policy_pick pick = merges ? pick_merge(c) : (struct policy_pick){0};
-      if (pick.reason != POLICY_NOTHING)
-        (void)!job_create_merge(c, &pick, &job, &why);
+      struct job *job = begin_one(c, kind, &why);
       if (job)
         return job;
       if (why.status != TURB_OK) {
@@ -94,6 +141,7 @@ static turb_event_kind settle(struct job *job) {
   turb_event_kind event = (turb_event_kind)0;
   mutex_lock(&db->mutex);
   list_remove(&job->link);
+  db->reserved_bytes -= job->memory_bytes;
   if (job->kind == TURB_JOB_FLUSH) {
     c->flushing = false;
     if (job->status == TURB_OK)
@@ -102,7 +150,12 @@ static turb_event_kind settle(struct job *job) {
     c->merging = false;
     c->merges_ended++;
     c->merge_error = job->error;
-    c->merge_requested = c->merge_requested && job->status == TURB_OK && c->version->run_count > 1;
+    const bool narrower = job->status == TURB_BUDGET && job->run_count > 2;
+    c->merge_requested = c->merge_requested && (job->status == TURB_OK || narrower) && c->version->run_count > 1;
+    if (narrower)
+      c->fan_in_bound = job->run_count / 2;
+    else if (job->status == TURB_OK && c->fan_in_bound < FAN_IN_MAX)
+      c->fan_in_bound *= 2;
   }
   if (job->status == TURB_OK) {
     c->failures = 0;
@@ -149,43 +202,29 @@ static void end_job(struct job *job) {
   job_free(job);
 }
 
+/* Takes a begun job to its end. A merge lets flushes that are due go before it: writers may wait for them. */
+static void do_job(struct job *job) {
+  turb_db *db = job->db;
+  const bool is_merge = job->kind == TURB_JOB_MERGE;
+  while (!job_step(job, is_merge ? clock_monotonic_ns() + MERGE_SLICE_NS : UINT64_MAX)) {
+    uint64_t when_ns;
+    mutex_lock(&db->mutex);
+    struct job *flush = db->closing ? NULL : begin_job(db, TURB_JOB_FLUSH, TURB_JOB_FLUSH, &when_ns);
+    mutex_unlock(&db->mutex);
+    if (flush)
+      do_job(flush);
+  }
+  end_job(job);
+}
+
 /* Does one due job on this thread to its end. False when none was due; then *when_ns. */
 static bool do_one(turb_db *db, uint64_t *when_ns) {
   mutex_lock(&db->mutex);
-  struct job *job = begin_job(db, when_ns);
+  struct job *job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, when_ns);
   mutex_unlock(&db->mutex);
-  if (!job)
-    return false;
-  (void)job_step(job, UINT64_MAX);
-  end_job(job);
-  return true;
-}
-
-/* ---- old logs ---- */
-
-/* Many logs lie about: the collection that holds the oldest is to be flushed. Under db->mutex. */
-static turb_collection *holder_of_old_log(const turb_db *db) {
-  if (db->log_count <= LOGS_MAX)
-    return NULL;
-  const uint64_t oldest = job_oldest_log(db);
-  for (size_t i = 0; i < db->collection_count; i++) {
-    turb_collection *c = db->collections[i];
-    const struct memtable_slot *newest = c->memtables;
-    if (atomic_load(&c->dropped) || !newest || newest->sealed || newest->first_log != oldest)
-      continue;
-    if (memtable_entries(newest->memtable) || memtable_range_delete_count(newest->memtable))
-      return c;
-  }
-  return NULL;
-}
-
-static void relieve_logs(turb_db *db) {
-  mutex_lock(&db->mutex);
-  turb_collection *c = db->closing ? NULL : holder_of_old_log(db);
-  mutex_unlock(&db->mutex);
-  turb_error why = TURB_ERROR_INIT;
-  if (c && write_seal(c, &why) != TURB_OK)
-    logger_write(&db->logger, LOGGER_WARNING, "%s: could not be sealed: %s", c->name, why.message);
+  if (job)
+    do_job(job);
+  return job != NULL;
 }
 
 /* ---- workers ---- */
@@ -194,18 +233,15 @@ static void work(void *context) {
   turb_db *db = context;
   for (;;) {
     uint64_t when_ns;
-    if (do_one(db, &when_ns)) {
-      relieve_logs(db);
+    if (do_one(db, &when_ns))
       continue;
-    }
     mutex_lock(&db->mutex);
     if (!db->closing) {
       /* Looked at again under the lock: what was signalled meanwhile is not missed. */
-      struct job *job = begin_job(db, &when_ns);
+      struct job *job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, &when_ns);
       if (job) {
         mutex_unlock(&db->mutex);
-        (void)job_step(job, UINT64_MAX);
-        end_job(job);
+        do_job(job);
         continue;
       }
       cond_broadcast(&db->work_changed); /* who waits for idleness looks */
@@ -243,12 +279,15 @@ void background_stop(turb_db *db) {
   for (struct list *l = list_first(&db->jobs); l; l = list_next(&db->jobs, l))
     atomic_store(&LIST_ENTRY(l, struct job, link)->progress.cancelled, true);
   cond_broadcast(&db->work_changed);
-  struct job *begun = db->maintained;
-  db->maintained = NULL;
+  struct job *begun[TURB_JOB_MERGE + 1];
+  memcpy(begun, db->maintained, sizeof begun);
+  memset(db->maintained, 0, sizeof db->maintained);
   mutex_unlock(&db->mutex);
-  if (begun) {
-    begun->status = TURB_CANCELLED;
-    end_job(begun);
+  for (turb_job_kind kind = TURB_JOB_FLUSH; kind <= TURB_JOB_MERGE; kind++) {
+    if (begun[kind]) {
+      begun[kind]->status = TURB_CANCELLED;
+      end_job(begun[kind]);
+    }
   }
   for (uint32_t i = 0; i < db->workers_started; i++)
     thread_join(&db->workers[i]);
@@ -271,18 +310,57 @@ void background_log_failed(turb_db *db, const turb_error *why) {
 
 /* ---- waiting ---- */
 
-static void count_stall(turb_db *db, turb_collection *collection, uint64_t begin_ns) {
+static void count_stall(turb_db *db, turb_collection *collection, uint64_t begin_ns, const char *text) {
   const uint64_t us = (clock_monotonic_ns() - begin_ns) / 1000;
   atomic_fetch_add(&db->counters.stall_us, us);
   atomic_fetch_add(&db->counters.stalls, 1);
-  db_send_event(db,
-                (turb_event){.kind = TURB_EVENT_STALL, .collection = collection->name, .value = us, .text = "writers waited for a flush"});
+  db_send_event(db, (turb_event){.kind = TURB_EVENT_STALL, .collection = collection->name, .value = us, .text = text});
+}
+
+/* The job that turb_maintain goes on with: a begun flush, a flush that is due, a begun merge, a merge that is due. Under db->mutex. */
+static struct job *next_maintained(turb_db *db) {
+  uint64_t when_ns;
+  for (turb_job_kind kind = TURB_JOB_FLUSH; kind <= TURB_JOB_MERGE; kind++) {
+    struct job **job = &db->maintained[kind];
+    if (!*job)
+      *job = begin_job(db, kind, kind, &when_ns);
+    if (*job)
+      return *job;
+  }
+  return NULL;
+}
+
+/* Works on what is due until the deadline has passed or, with `one`, a job was done. True when one was. */
+static bool maintain(turb_db *db, uint64_t deadline_ns, bool one) {
+  bool any = false;
+  mutex_lock(&db->mutex);
+  while (db->maintaining)
+    cond_wait(&db->work_changed, &db->mutex);
+  db->maintaining = true;
+  for (struct job *job = next_maintained(db); job; job = next_maintained(db)) {
+    mutex_unlock(&db->mutex);
+    const uint64_t slice_ns = clock_monotonic_ns() + MERGE_SLICE_NS;
+    const bool done = job_step(job, job->kind == TURB_JOB_MERGE && slice_ns < deadline_ns ? slice_ns : deadline_ns);
+    if (done) {
+      mutex_lock(&db->mutex);
+      db->maintained[job->kind] = NULL;
+      mutex_unlock(&db->mutex);
+      end_job(job);
+    }
+    mutex_lock(&db->mutex);
+    any |= done;
+    if ((one && done) || clock_monotonic_ns() >= deadline_ns)
+      break;
+  }
+  db->maintaining = false;
+  cond_broadcast(&db->work_changed);
+  mutex_unlock(&db->mutex);
+  return any;
 }
 
 /* Without workers: goes on with a begun job or does the next. */
 static bool work_here(turb_db *db) {
-  bool more;
-  return turb_maintain(db, UINT32_MAX, &more, NULL) == TURB_OK && more;
+  return db_check_writable(db, NULL) == TURB_OK && maintain(db, UINT64_MAX, true);
 }
 
 turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err) {
@@ -307,8 +385,36 @@ turb_status background_wait_for_flush(turb_collection *collection, uint32_t seal
   }
   mutex_unlock(&db->mutex);
   if (waited)
-    count_stall(db, collection, begin_ns);
+    count_stall(db, collection, begin_ns, "writers waited for a flush");
   return status;
+}
+
+/* More of them than a merge policy that keeps up lets stand: levels of size_ratio - 1 runs each. */
+static uint32_t runs_max(const turb_db *db) {
+  return 4 * db->options.size_ratio + 64;
+}
+
+void background_wait_for_merges(turb_collection *collection) {
+  turb_db *db = collection->db;
+  const uint64_t begin_ns = clock_monotonic_ns();
+  bool waited = false;
+  mutex_lock(&db->mutex);
+  while (collection->version->run_count > runs_max(db) && !db->paused && !collection->failures && !atomic_load(&db->log_failed) &&
+         (collection->merging || pick_merge(collection).reason != POLICY_NOTHING)) {
+    waited = true;
+    if (!db->workers_started) {
+      mutex_unlock(&db->mutex);
+      const bool did = work_here(db);
+      mutex_lock(&db->mutex);
+      if (!did)
+        break;
+    } else {
+      (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
+    }
+  }
+  mutex_unlock(&db->mutex);
+  if (waited)
+    count_stall(db, collection, begin_ns, "writers waited for a merge");
 }
 
 turb_status background_free_memory(turb_db *db, bool *more, turb_error *err) {
@@ -343,48 +449,25 @@ turb_status background_free_memory(turb_db *db, bool *more, turb_error *err) {
 
 /* ---- the public calls ---- */
 
+/* Whether a flush or merge is due. Under db->mutex. */
+static bool is_due(turb_db *db) {
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    if (!atomic_load(&c->dropped) && (background_sealed_count(c) || pick_merge(c).reason != POLICY_NOTHING))
+      return true;
+  }
+  return false;
+}
+
 turb_status turb_maintain(turb_db *db, uint32_t budget_ms, bool *more, turb_error *err) {
   *more = false;
-  const uint64_t deadline_ns = budget_ms == UINT32_MAX ? UINT64_MAX : clock_monotonic_ns() + budget_ms * CLOCK_NS_PER_MS;
   const turb_status writable = db_check_writable(db, err);
   if (writable != TURB_OK)
     return writable;
+  (void)maintain(db, clock_monotonic_ns() + budget_ms * CLOCK_NS_PER_MS, false);
   mutex_lock(&db->mutex);
-  while (db->maintaining)
-    cond_wait(&db->work_changed, &db->mutex);
-  db->maintaining = true;
-  for (bool first = true; first || clock_monotonic_ns() < deadline_ns; first = false) {
-    uint64_t when_ns;
-    struct job *job = db->maintained ? db->maintained : begin_job(db, &when_ns);
-    db->maintained = job;
-    if (!job)
-      break;
-    mutex_unlock(&db->mutex);
-    const bool done = job_step(job, deadline_ns);
-    if (done) {
-      mutex_lock(&db->mutex);
-      db->maintained = NULL;
-      mutex_unlock(&db->mutex);
-      end_job(job);
-      *more = true; /* something changed */
-    }
-    mutex_lock(&db->mutex);
-    if (budget_ms == UINT32_MAX && done)
-      break; /* one job: who waits looks whether it was enough */
-  }
-  uint64_t when_ns = UINT64_MAX;
-  bool due = db->maintained != NULL;
-  for (size_t i = 0; i < db->collection_count && !due; i++) {
-    turb_collection *c = db->collections[i];
-    due = !atomic_load(&c->dropped) && (background_sealed_count(c) || pick_merge(c).reason != POLICY_NOTHING);
-  }
-  (void)when_ns;
-  if (budget_ms != UINT32_MAX)
-    *more = due && !db->paused;
-  db->maintaining = false;
-  cond_broadcast(&db->work_changed);
+  *more = !db->paused && (db->maintained[TURB_JOB_FLUSH] || db->maintained[TURB_JOB_MERGE] || is_due(db));
   mutex_unlock(&db->mutex);
-  relieve_logs(db);
   return TURB_OK;
 }
 
@@ -392,14 +475,7 @@ turb_status turb_maintain(turb_db *db, uint32_t budget_ms, bool *more, turb_erro
 static bool is_busy(turb_db *db) {
   if (!list_is_empty(&db->jobs))
     return true;
-  if (db->options.read_only || atomic_load(&db->log_failed))
-    return false;
-  for (size_t i = 0; i < db->collection_count; i++) {
-    turb_collection *c = db->collections[i];
-    if (!atomic_load(&c->dropped) && (background_sealed_count(c) || pick_merge(c).reason != POLICY_NOTHING))
-      return true;
-  }
-  return false;
+  return !db->options.read_only && !atomic_load(&db->log_failed) && is_due(db);
 }
 
 turb_status turb_wait_idle(turb_db *db, int timeout_ms, turb_error *err) {
@@ -491,7 +567,7 @@ static turb_status compact_one(turb_collection *collection, turb_error *err) {
     }
     if (db->paused)
       status = status_copy(err, &db->pause_error);
-    else if (collection->merges_ended != ended && collection->merge_error.status != TURB_OK)
+    else if (collection->merges_ended != ended && collection->merge_error.status != TURB_OK && !collection->merge_requested)
       status = status_copy(err, &collection->merge_error);
     else if (atomic_load(&db->log_failed))
       status = status_set(err, TURB_READ_ONLY, "the log failed: the database takes no more writes");

@@ -4,7 +4,10 @@
  *   flush   the oldest sealed memtable of a collection becomes a run
  *   merge   a stretch of runs, picked by compactor/policy, becomes one run
  *
- * At most one job of each kind runs for a collection. Flushes go first.
+ * At most one job of each kind runs for a collection. Flushes go first, also before a merge that the thread has begun.
+ *
+ * Memory: jobs take of the budget's share for jobs. One begins when what it may take fits beside what the running ones may, or none runs;
+ * how many runs a merge takes at once is bounded by it.
  *
  * When a job fails: NO_SPACE pauses all jobs, and each second one is tried; CORRUPTION blocks the merges of the collection until the next
  * open (nothing retries in a loop); everything
@@ -25,6 +28,8 @@ void background_wake(turb_db *db);
 /* Waits (or works, when there are no workers) until at most `sealed` memtables of the collection wait for their flush. NO_SPACE and
  * others: why flushes fail. */
 TURB_MUST_CHECK turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err);
+/* When runs pile up, waits until merges brought them down, as long as merges get on. */
+void background_wait_for_merges(turb_collection *collection);
 /* By the leader, short of memory: waits for a flush, after sealing the largest memtable when none is sealed. *more: memory may have become
  * free. */
 TURB_MUST_CHECK turb_status background_free_memory(turb_db *db, bool *more, turb_error *err);

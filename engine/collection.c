@@ -50,6 +50,7 @@ static turb_status new_handle(turb_db *db, const struct catalog_collection *from
                                   .compression = from->compression == TURB_COMPRESSION_ZSTD,
                                   .compression_level = from->compression_level};
   table_shape_derive(&c->shape);
+  c->fan_in_bound = UINT32_MAX;
   mutex_init(&c->version_mutex);
   *out = c;
   return TURB_OK;
@@ -61,7 +62,7 @@ turb_status collection_new_memtable(turb_collection *c, uint64_t first_log, stru
   if (!*slot)
     return status_set(err, TURB_NO_MEMORY, "no memory for a memtable");
   const struct memtable_options options = {.allocator = &db->allocator,
-                                           .budget = &db->budget,
+                                           .budget = &db->memtable_budget,
                                            .pool = &db->memtable_pool,
                                            .row_bytes = c->shape.row_bytes,
                                            .stride = c->shape.stride};

@@ -22,7 +22,8 @@
  *      is half of a batch.
  *   2. A reader takes version and visible_sequence together under version_mutex: a merge that is installed later dropped only what neither
  *      a snapshot nor a sequence at or above the visible one at its start can see.
- *   3. A collection's memtables are newest first: [0] takes writes, the others wait for their flush, oldest first.
+ *   3. The jobs' reservations are within their share, but for a job that runs alone.
+ *   4. A collection's memtables are newest first: [0] takes writes, the others wait for their flush, oldest first.
  */
 #ifndef TURB_ENGINE_DB_H
 #define TURB_ENGINE_DB_H
@@ -42,6 +43,7 @@
 #include "engine/version.h"
 #include "io/io.h"
 #include "memtable/pool.h"
+#include "sstable/block.h"
 #include "sstable/table.h"
 
 struct job;
@@ -61,6 +63,7 @@ struct turb_collection {
   bool merge_held;                 /* a merge was cancelled: none by itself until the next flush */
   bool version_stale;              /* the catalog went on, but there was no memory for the version: tried again */
   uint32_t failures;               /* of jobs in a row */
+  uint32_t fan_in_bound;           /* runs that a merge may take: halved when one met a short budget, doubled when one did well */
   uint64_t retry_at_ns;            /* no job before */
   uint64_t merges_ended;
   turb_error merge_error; /* of the last merge */
@@ -108,14 +111,17 @@ struct turb_db {
   struct db_options options;
   struct logger logger;
   struct budget budget;
-  budget_reclaim_fn reclaim_cache; /* the cache's way of giving memory up, behind the pool's */
+  struct budget memtable_budget, job_budget; /* shares of it, so that neither leaves nothing to the other or to readers */
+  budget_reclaim_fn reclaim_cache;           /* the cache's way of giving memory up, behind the pool's */
   void *reclaim_cache_context;
   struct memtable_pool memtable_pool; /* chunks of released memtables, for the next ones */
   char *path;
   struct io_system *system;
   struct io_lock *lock;
   struct cache *cache;
+  struct block_pool block_pool;
   struct table_env table_env;
+  struct table_env job_env;  /* the same for jobs: their budget is the jobs' share */
   struct manifest *manifest; /* under mutex */
 
   pthread_mutex_t mutex;
@@ -125,9 +131,10 @@ struct turb_db {
   uint64_t next_file, next_job; /* counters run ahead of the catalog's, which every edit brings up to date */
   uint64_t *log_numbers;        /* logs that are there, ascending */
   size_t log_count, log_capacity;
-  struct list jobs;       /* running */
-  struct job *maintained; /* begun by turb_maintain, not done yet */
-  bool maintaining;       /* a thread is at it */
+  struct list jobs;                           /* running */
+  uint64_t reserved_bytes;                    /* of the jobs' share, by them */
+  struct job *maintained[TURB_JOB_MERGE + 1]; /* begun by turb_maintain, not done yet; by kind */
+  bool maintaining;                           /* a thread is at it */
   struct thread *workers;
   uint32_t workers_started;
   bool closing;

@@ -139,7 +139,7 @@ static void send_event(const struct job *job, turb_event_kind kind) {
 
 static turb_status open_merge(struct job *job, turb_error *err) {
   const struct merge_job_options options = {
-      .env = &job->db->table_env,
+      .env = &job->db->job_env,
       .shape = &job->collection->shape,
       .collection_id = job->collection->id,
       .job = job->id,
@@ -151,6 +151,7 @@ static turb_status open_merge(struct job *job, turb_error *err) {
       .snapshot_count = job->snapshot_count,
       .bottom = job->bottom,
       .table_bytes = job->db->options.table_bytes,
+      .memory_bytes = job->memory_bytes,
       .next_file = next_file,
       .pause = pay,
       .context = job,

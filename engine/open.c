@@ -30,6 +30,7 @@ static void destroy(turb_db *db) {
   manifest_close(db->manifest);
   budget_set_reclaimer(&db->budget, NULL, NULL);
   memtable_pool_free(&db->memtable_pool);
+  block_pool_free(&db->block_pool);
   if (db->cache)
     cache_destroy(db->cache);
   if (db->lock)
@@ -99,7 +100,11 @@ static turb_status new_db(const char *path, const turb_options *given, turb_db *
   if (options.on_log)
     db->logger = (struct logger){write_log_line, db, (enum logger_level)options.log_level};
   budget_init(&db->budget, options.memory_budget_bytes);
-  memtable_pool_init(&db->memtable_pool, &db->allocator, &db->budget, options.memtable_bytes);
+  budget_init_share(&db->memtable_budget, &db->budget,
+                    options.read_only ? UINT64_MAX : options_memtable_share(options.memory_budget_bytes));
+  budget_init_share(&db->job_budget, &db->budget, options_job_share(options.memory_budget_bytes));
+  block_pool_init(&db->block_pool);
+  memtable_pool_init(&db->memtable_pool, &db->allocator, &db->memtable_budget, options.memtable_bytes);
   mutex_init(&db->mutex);
   mutex_init(&db->write_mutex);
   mutex_init(&db->snapshot_mutex);
@@ -209,10 +214,13 @@ static turb_status open_cache(turb_db *db, turb_error *err) {
                                      .allocator = &db->allocator,
                                      .budget = &db->budget,
                                      .cache = db->cache,
+                                     .block_pool = &db->block_pool,
                                      .logger = &db->logger,
                                      .buffered = db->options.buffered_io,
                                      .obsolete_tables = &db->obsolete_tables};
   memcpy(db->table_env.database_id, manifest_database_id(db->manifest), sizeof db->table_env.database_id);
+  db->job_env = db->table_env;
+  db->job_env.budget = &db->job_budget;
   return status;
 }
 
@@ -237,21 +245,35 @@ struct replay {
   uint64_t last_sequence;
 };
 
-/* Makes room for one operation; what is full is flushed on the spot. */
+/* The collection whose memtable in use is the largest; NULL when all are empty. */
+static turb_collection *largest_memtable(const turb_db *db) {
+  turb_collection *largest = NULL;
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    if (!memtable_entries(c->memtables->memtable))
+      continue;
+    if (!largest || memtable_bytes(c->memtables->memtable) > memtable_bytes(largest->memtables->memtable))
+      largest = c;
+  }
+  return largest;
+}
+
+/* Makes room for one operation; what is full is flushed on the spot, and so is the largest when the budget is short. */
 static turb_status replay_room(turb_collection *collection, const struct batch_operation *operation, turb_error *err) {
   turb_db *db = collection->db;
   const size_t need = memtable_need(operation->key.size + operation->end.size, operation->attributes.size);
-  for (int attempt = 0;; attempt++) {
-    struct memtable_slot *slot = collection->memtables;
+  for (;;) {
+    struct memtable *memtable = collection->memtables->memtable;
     turb_error why = TURB_ERROR_INIT;
-    const bool full = memtable_bytes(slot->memtable) >= db->options.memtable_bytes && memtable_entries(slot->memtable);
-    if ((db->options.read_only || !full) && memtable_reserve(slot->memtable, 1, need, &why) == TURB_OK)
+    const bool full = memtable_bytes(memtable) >= db->options.memtable_bytes && memtable_entries(memtable);
+    if ((db->options.read_only || !full) && memtable_reserve(memtable, 1, need, &why) == TURB_OK)
       return TURB_OK;
-    if (db->options.read_only || attempt || !memtable_entries(slot->memtable))
+    turb_collection *flushed = full ? collection : largest_memtable(db);
+    if (db->options.read_only || !flushed || (!full && why.status != TURB_BUDGET))
       return status_copy(err, &why);
-    turb_status status = write_push_memtable(collection, slot->first_log, err);
+    turb_status status = write_push_memtable(flushed, flushed->memtables->first_log, err);
     if (status == TURB_OK)
-      status = background_wait_for_flush(collection, 0, err);
+      status = background_wait_for_flush(flushed, 0, err);
     if (status != TURB_OK)
       return status;
   }

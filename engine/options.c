@@ -43,8 +43,20 @@ static turb_status bounded(const char *name, uint64_t given, uint64_t fallback, 
                     (unsigned long long)low, (unsigned long long)high);
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
 static uint64_t smaller(uint64_t a, uint64_t b) {
   return a < b ? a : b;
+}
+
+uint64_t options_job_share(uint64_t budget_bytes) {
+  return larger(budget_bytes / 4, 7 * MIB / 2); /* two table writers, and streams of two runs of any shape */
+}
+
+uint64_t options_memtable_share(uint64_t budget_bytes) {
+  return smaller(budget_bytes / 2, budget_bytes - options_job_share(budget_bytes) - 2 * MIB);
 }
 
 turb_status options_check(const turb_options *given, struct db_options *options, turb_allocator *allocator, turb_error *err) {
@@ -62,8 +74,8 @@ turb_status options_check(const turb_options *given, struct db_options *options,
   return status
   BOUNDED(memory_budget_bytes, 512 * MIB, 8 * MIB, 1024 * GIB);
   options->memory_budget_bytes = v;
-  BOUNDED(memtable_bytes, smaller(64 * MIB, options->memory_budget_bytes / 4), 256 * KIB, 4 * GIB);
-  options->memtable_bytes = v;
+  BOUNDED(memtable_bytes, 64 * MIB, 256 * KIB, 4 * GIB);
+  options->memtable_bytes = smaller(v, options_memtable_share(options->memory_budget_bytes) / 2); /* one fills while one is flushed */
   BOUNDED(table_bytes, 256 * MIB, 64 * KIB, 16 * GIB);
   options->table_bytes = v;
   BOUNDED(size_ratio, 10, 2, 64);

@@ -6,13 +6,15 @@
 #include "base/hash.h"
 #include "engine/background.h"
 #include "engine/collection.h"
+#include "engine/job.h"
 
 #define GROUP_MAX_WRITERS     128u
 #define GROUP_MAX_BYTES       (1u << 20)
 #define GROUP_MAX_COLLECTIONS 16u
 #define COMPANY_SHARE         2 /* a leader waits for company up to this part of a sync's time */
 #define COMPANY_MOST_NS       (2 * CLOCK_NS_PER_MS)
-#define SEALED_MAX            2u /* memtables of a collection that wait for their flush before writers wait too */
+#define LOGS_MAX              16u /* more of them: the holder of the oldest is sealed */
+#define SEALED_MAX            2u  /* memtables of a collection that wait for their flush before writers wait too */
 
 struct need { /* of one collection in a group */
   turb_collection *collection;
@@ -126,8 +128,27 @@ turb_status write_switch_memtable(turb_collection *collection, turb_error *err) 
   return status == TURB_OK ? write_push_memtable(collection, log_writer_number(collection->db->log), err) : status;
 }
 
+/* Many logs lie about: the collection whose memtable in use holds the oldest; else NULL. */
+static turb_collection *holder_of_old_log(turb_db *db) {
+  turb_collection *holder = NULL;
+  mutex_lock(&db->mutex);
+  const uint64_t oldest = db->log_count > LOGS_MAX ? job_oldest_log(db) : 0;
+  for (size_t i = 0; i < db->collection_count && oldest && !holder; i++) {
+    turb_collection *c = db->collections[i];
+    const struct memtable_slot *newest = c->memtables;
+    if (!atomic_load(&c->dropped) && newest && !newest->sealed && newest->first_log == oldest)
+      holder = c;
+  }
+  mutex_unlock(&db->mutex);
+  return holder;
+}
+
+/* Seals the memtable; when logs pile up, also the one that keeps the oldest. */
 static turb_status seal(void *context, turb_error *err) {
-  return write_switch_memtable(context, err);
+  turb_collection *collection = context;
+  const turb_status status = write_switch_memtable(collection, err);
+  turb_collection *holder = status == TURB_OK ? holder_of_old_log(collection->db) : NULL;
+  return holder ? write_switch_memtable(holder, err) : status;
 }
 
 turb_status write_seal(turb_collection *collection, turb_error *err) {
@@ -150,8 +171,10 @@ static turb_status make_room(turb_db *db, const struct need *need, turb_error *e
   turb_status status = TURB_OK;
   if (memtable_bytes(collection->memtables->memtable) >= db->options.memtable_bytes) {
     status = wait_for_flushes(collection, err);
-    if (status == TURB_OK)
-      status = write_switch_memtable(collection, err);
+    if (status == TURB_OK) {
+      background_wait_for_merges(collection);
+      status = seal(collection, err);
+    }
     if (status != TURB_OK)
       return status;
   }

@@ -172,8 +172,10 @@ typedef struct turb_options {
   const turb_allocator *allocator; /* copied */
   turb_backend backend;
   turb_simulation *simulation;    /* borrowed until close */
-  uint64_t memory_budget_bytes;   /* everything the database holds: page cache, memtables, jobs, cursors. Default 512 MiB; 8 MiB to 1 TiB */
-  uint64_t memtable_bytes;        /* a collection's memtable is flushed at this size. Default: min(64 MiB, budget / 4); 256 KiB to 4 GiB */
+  uint64_t memory_budget_bytes;   /* everything the database holds: page cache, memtables (to a half), jobs (to a quarter), cursors.
+                                     Default 512 MiB; 8 MiB to 1 TiB */
+  uint64_t memtable_bytes;        /* a collection's memtable is flushed at this size, or at a quarter of the budget when that is less.
+                                     Default 64 MiB; 256 KiB to 4 GiB */
   turb_durability durability;     /* of writes that do not say. Default TURB_DURABLE */
   int32_t worker_threads;         /* background threads: 0 is the default (1), -1 none (call turb_maintain), to 64 */
   uint64_t table_bytes;           /* size at which a merge starts its next table. Default 256 MiB; 64 KiB to 16 GiB */
