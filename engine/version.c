@@ -237,8 +237,8 @@ turb_status read_view_cursor(const struct read_view *view, struct cursor_context
   uint32_t count = 0;
   turb_status status = TURB_OK;
   for (uint32_t i = 0; i < version->memtable_count && status == TURB_OK; i++) {
-    if (i && !memtable_entries(version->memtables[i].memtable))
-      continue; /* only the newest may still grow */
+    if ((i || version->run_count) && !memtable_entries(version->memtables[i].memtable))
+      continue; /* what it still takes lies beyond the view's sequence; a merge of one run is that run's cursor */
     status = memtable_cursor_open(context, &version->memtables[i], &children[count], err);
     count += status == TURB_OK;
   }
