@@ -236,7 +236,7 @@ static void run_resident(const struct bench_options *bench, struct exact_case *w
   char name[64];
   what->cold = false;
   (void)snprintf(name, sizeof name, "exact/%s/%ud/resident", what->name, what->dimension);
-  struct contest contest = {.what = name, .unit = "GB/s of vectors", .rounds = bench->rounds ? bench->rounds : bench->quick ? 9 : 15};
+  struct contest contest = {.what = name, .unit = "GB/s of vectors", .rounds = bench->rounds ? bench->rounds : 31};
   const uint32_t bits = what->type == TURB_F32                              ? 32
                         : what->type == TURB_BITS                           ? 1
                         : what->type == TURB_F16 || what->type == TURB_BF16 ? 16
