@@ -287,32 +287,20 @@ static turb_status fill(struct checkpoint *c, turb_error *err) {
   return status == TURB_OK ? sync_parent(db, c->folder, err) : status;
 }
 
-struct removal {
-  const struct checkpoint *checkpoint;
-  size_t count;
-};
-
 static void remove_file(void *context, const char *name) {
-  struct removal *removal = context;
-  const struct checkpoint *c = removal->checkpoint;
+  const struct checkpoint *c = context;
   uint64_t number;
   const enum name_kind kind = name_parse(name, &number);
   char *path = kind == NAME_OTHER ? NULL : name_path(&c->db->allocator, c->folder, kind, number);
-  if (path && io_unlink(c->db->system, path, NULL) == TURB_OK)
-    removal->count++;
+  if (path)
+    (void)!io_unlink(c->db->system, path, NULL); /* the folder that stays says so */
   mem_free_string(&c->db->allocator, path);
 }
 
-/* Only our own names; someone else's file keeps the folder. A listing may pass over names while others are removed: again, until nothing
- * goes any more. */
+/* Only our own names; someone else's file keeps the folder. */
 static void remove_folder(const struct checkpoint *c) {
   turb_error why = TURB_ERROR_INIT;
-  turb_status status = TURB_OK;
-  struct removal removal = {.checkpoint = c, .count = 1};
-  while (status == TURB_OK && removal.count) {
-    removal.count = 0;
-    status = io_list_folder(c->db->system, c->folder, remove_file, &removal, &why);
-  }
+  turb_status status = io_list_folder(c->db->system, c->folder, remove_file, (void *)(uintptr_t)c, &why);
   if (status == TURB_OK)
     status = io_remove_folder(c->db->system, c->folder, &why);
   if (status != TURB_OK)

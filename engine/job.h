@@ -32,7 +32,7 @@ struct job {
   size_t snapshot_count;
   bool bottom;
   enum policy_reason reason;
-  uint64_t memory_bytes; /* reserved of the jobs' share */
+  uint64_t memory_bytes;         /* reserved of the jobs' share */
   uint64_t begin_ns, paid_bytes; /* rate limit */
   uint64_t event_at_ns;
   turb_status status;

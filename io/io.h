@@ -81,7 +81,7 @@ void io_system_stats(const struct io_system *system, struct io_stats *stats);
 TURB_MUST_CHECK turb_status io_make_folder(struct io_system *system, const char *path, turb_error *err);   /* EXISTS when there */
 TURB_MUST_CHECK turb_status io_remove_folder(struct io_system *system, const char *path, turb_error *err); /* an empty one */
 TURB_MUST_CHECK turb_status io_list_folder(struct io_system *system, const char *path, void (*each)(void *context, const char *name),
-                                           void *context, turb_error *err); /* unsorted, without . and .. */
+                                           void *context, turb_error *err); /* unsorted, without . and ..; `each` may remove names */
 TURB_MUST_CHECK turb_status io_rename(struct io_system *system, const char *from, const char *to, turb_error *err); /* replaces */
 TURB_MUST_CHECK turb_status io_link(struct io_system *system, const char *from, const char *to, turb_error *err);
 TURB_MUST_CHECK turb_status io_unlink(struct io_system *system, const char *path, turb_error *err);

@@ -216,9 +216,43 @@ turb_status io_remove_folder(struct io_system *system, const char *path, turb_er
   return outcome(err, system->disk->remove_folder(system, path), "remove folder", path);
 }
 
+struct names { /* one behind the other, each with its end */
+  const turb_allocator *allocator;
+  char *bytes;
+  size_t size, capacity;
+  bool failed;
+};
+
+static void collect_name(void *context, const char *name) {
+  struct names *names = context;
+  const size_t size = strlen(name) + 1;
+  if (names->size + size > names->capacity) {
+    const size_t capacity = 2 * names->capacity + size + 1024;
+    char *bytes = mem_resize(names->allocator, names->bytes, names->capacity, capacity);
+    names->failed |= bytes == NULL;
+    if (bytes == NULL) {
+      return;
+    }
+    names->bytes = bytes;
+    names->capacity = capacity;
+  }
+  memcpy(names->bytes + names->size, name, size);
+  names->size += size;
+}
+
+/* All names first: a listing that goes on while names go passes over others. */
 turb_status io_list_folder(struct io_system *system, const char *path, void (*each)(void *context, const char *name), void *context,
                            turb_error *err) {
-  return outcome(err, system->disk->list_folder(system, path, each, context), "list folder", path);
+  struct names names = {.allocator = &system->allocator};
+  turb_status status = outcome(err, system->disk->list_folder(system, path, collect_name, &names), "list folder", path);
+  if (status == TURB_OK && names.failed) {
+    status = status_set_file(err, TURB_NO_MEMORY, path, STATUS_NO_OFFSET, "no memory for the names in the folder");
+  }
+  for (size_t at = 0; at < names.size && status == TURB_OK; at += strlen(names.bytes + at) + 1) {
+    each(context, names.bytes + at);
+  }
+  mem_free(names.allocator, names.bytes, names.capacity);
+  return status;
 }
 
 turb_status io_rename(struct io_system *system, const char *from, const char *to, turb_error *err) {

@@ -181,6 +181,29 @@ static void count_names(void *context, const char *name) {
   (*(unsigned *)context)++;
 }
 
+static void remove_name(void *context, const char *name) {
+  struct disk *disk = context;
+  char path[64];
+  (void)snprintf(path, sizeof path, "many/%s", name);
+  CHECK_OK(io_unlink(disk->system, disk_path(disk, path), NULL));
+}
+
+/* A listing whose names are removed as they come leaves none out. */
+static void removal(struct disk *disk) {
+  CHECK_OK(io_make_folder(disk->system, disk_path(disk, "many"), NULL));
+  for (int i = 0; i < 300; i++) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "many/file-%d", i);
+    create(disk, path);
+  }
+  CHECK_OK(io_list_folder(disk->system, disk_path(disk, "many"), remove_name, disk, NULL));
+  CHECK_OK(io_remove_folder(disk->system, disk_path(disk, "many"), NULL));
+}
+
+TEST(file, names_may_go_while_they_are_listed) {
+  disk_each(removal);
+}
+
 static void names(struct disk *disk) {
   struct io_system *system = disk->system;
   turb_error error = TURB_ERROR_INIT;
