@@ -78,8 +78,8 @@ static uint32_t bound_between(const struct index_slot *slots, uint32_t low, uint
   return low;
 }
 
-/* The same among all (one at least), from where `prefix` lies between the first and the last: for keys that are spread evenly this is the slot or one beside it,
- * and the lines that a bisection would wait for one after the other are not looked at. */
+/* The same among all (one at least), from where `prefix` lies between the first and the last: for keys that are spread evenly this is the slot
+ * or one beside it, and the lines that a bisection would wait for one after the other are not looked at. */
 static uint32_t bound_near(const struct index_slot *slots, uint32_t count, uint64_t prefix) {
   const uint64_t first = slots[0].prefix, last = slots[count - 1].prefix;
   if (prefix <= first || prefix > last) {

@@ -63,7 +63,8 @@ enum kernel_preparation {
 
 /*
  * The functions below the line are the parts of which kernels.c makes scan, gather and tile; call those instead.
- * block: block_rows rows. strip: as many, side by side at a stride. pairs: tile_queries queries times tile_rows rows into distances[query * distances_stride + row];
+ * block: block_rows rows. strip: as many, side by side at a stride.
+ * pairs: tile_queries queries times tile_rows rows into distances[query * distances_stride + row];
  * norms holds the rows' squared norms where tile_norms is set. Each may be NULL (then block or `one` serves).
  */
 struct kernel {
