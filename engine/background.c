@@ -153,7 +153,7 @@ static turb_event_kind settle(struct job *job) {
     const bool narrower = job->status == TURB_BUDGET && job->run_count > 2;
     c->merge_requested = c->merge_requested && (job->status == TURB_OK || narrower) && c->version->run_count > 1;
     if (narrower)
-      c->fan_in_bound = job->run_count / 2;
+      c->fan_in_bound = job->run_count / 2 > 2 ? job->run_count / 2 : 2;
     else if (job->status == TURB_OK && c->fan_in_bound < FAN_IN_MAX)
       c->fan_in_bound *= 2;
   }
@@ -358,9 +358,15 @@ static bool maintain(turb_db *db, uint64_t deadline_ns, bool one) {
   return any;
 }
 
-/* Without workers: goes on with a begun job or does the next. */
+/* Without workers, under db->mutex, which it lets go meanwhile: goes on with a begun job or does the next; when none is due yet (one failed),
+ * sleeps a little. False: nothing was done. */
 static bool work_here(turb_db *db) {
-  return db_check_writable(db, NULL) == TURB_OK && maintain(db, UINT64_MAX, true);
+  mutex_unlock(&db->mutex);
+  const bool did = db_check_writable(db, NULL) == TURB_OK && maintain(db, UINT64_MAX, true);
+  mutex_lock(&db->mutex);
+  if (!did)
+    (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + 10 * CLOCK_NS_PER_MS);
+  return did;
 }
 
 turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err) {
@@ -375,9 +381,7 @@ turb_status background_wait_for_flush(turb_collection *collection, uint32_t seal
     } else if (db->paused || collection->failures > 3) {
       status = status_copy(err, &db->pause_error);
     } else if (!db->workers_started) {
-      mutex_unlock(&db->mutex);
       (void)work_here(db);
-      mutex_lock(&db->mutex);
     } else {
       waited = true;
       (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
@@ -403,10 +407,7 @@ void background_wait_for_merges(turb_collection *collection) {
          (collection->merging || pick_merge(collection).reason != POLICY_NOTHING)) {
     waited = true;
     if (!db->workers_started) {
-      mutex_unlock(&db->mutex);
-      const bool did = work_here(db);
-      mutex_lock(&db->mutex);
-      if (!did)
+      if (!work_here(db))
         break;
     } else {
       (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
@@ -486,11 +487,7 @@ turb_status turb_wait_idle(turb_db *db, int timeout_ms, turb_error *err) {
     if (clock_monotonic_ns() >= deadline_ns) {
       status = status_set(err, TURB_TIMED_OUT, "background work goes on after %d ms", timeout_ms);
     } else if (!db->workers_started) {
-      mutex_unlock(&db->mutex);
-      const bool did = work_here(db);
-      mutex_lock(&db->mutex);
-      if (!did && is_busy(db))
-        (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + 10 * CLOCK_NS_PER_MS);
+      (void)work_here(db);
     } else {
       const uint64_t look_ns = clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10;
       (void)cond_wait_until(&db->work_changed, &db->mutex, look_ns < deadline_ns ? look_ns : deadline_ns);
@@ -554,15 +551,14 @@ static turb_status compact_one(turb_collection *collection, turb_error *err) {
       status = status_copy(err, &collection->merge_error);
       break;
     }
-    if (!collection->merging)
+    if (!collection->merging && !collection->merge_requested) {
       collection->merge_requested = true;
+      cond_broadcast(&db->work_changed); /* once: an idle worker that looks wakes who waits here in turn */
+    }
     const uint64_t ended = collection->merges_ended;
     if (!db->workers_started) {
-      mutex_unlock(&db->mutex);
       (void)work_here(db);
-      mutex_lock(&db->mutex);
     } else {
-      cond_broadcast(&db->work_changed);
       (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
     }
     if (db->paused)
