@@ -1,4 +1,5 @@
-/* The contenders, and compacted databases to read from (db_cases.h). Entries are put in the order of their keys, which every engine takes fastest, without a log. */
+/* The contenders, and compacted databases to read from (db_cases.h). Entries are put in the order of their keys, which every engine takes
+ * fastest, without a log. */
 #include <stdlib.h>
 #include <string.h>
 

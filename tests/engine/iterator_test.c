@@ -46,34 +46,40 @@ static void read_others(turb_collection *c, struct random *random, unsigned coun
   }
 }
 
-/* A seek while a move is pending, whatever of that move has come already: the old entry stays as it was until the new one is there. */
-TEST(iterator, the_old_entry_outlives_dropped_moves) {
-  struct random random;
-  random_init(&random, test_seed());
+/* Compacted rows on a simulated disk that completes in any order. */
+static turb_db *open_rows(uint64_t seed, turb_simulation **simulation, turb_collection **c) {
   turb_simulation_options disk = TURB_SIMULATION_OPTIONS_INIT;
-  disk.seed = random_u64(&random);
+  disk.seed = seed;
   disk.reorder_percent = 60;
-  turb_simulation *simulation;
-  CHECK_OK_ERR(turb_simulation_create(&disk, &simulation, &err), &err);
+  CHECK_OK_ERR(turb_simulation_create(&disk, simulation, &err), &err);
   turb_options options = TURB_OPTIONS_INIT;
   options.backend = TURB_BACKEND_SIMULATED;
-  options.simulation = simulation;
+  options.simulation = *simulation;
   options.memory_budget_bytes = 8u << 20;
   options.durability = TURB_LOGGED;
   turb_db *db;
-  turb_collection *c;
   CHECK_OK_ERR(turb_open("/db", &options, &db, &err), &err);
   turb_collection_options shape = TURB_COLLECTION_OPTIONS_INIT;
   shape.dimension = DIMENSION;
-  CHECK_OK_ERR(turb_collection_create(db, "c", &shape, &c, &err), &err);
+  CHECK_OK_ERR(turb_collection_create(db, "c", &shape, c, &err), &err);
   static float row[DIMENSION];
   static uint8_t attribute[ATTRIBUTE];
   for (uint32_t i = 0; i < ROWS; i++) {
     char key[16];
     fill(i, row, attribute);
-    CHECK_OK_ERR(turb_put(c, key_of(i, key), (turb_bytes){row, sizeof row}, (turb_bytes){attribute, sizeof attribute}, NULL, &err), &err);
+    CHECK_OK_ERR(turb_put(*c, key_of(i, key), (turb_bytes){row, sizeof row}, (turb_bytes){attribute, sizeof attribute}, NULL, &err), &err);
   }
   CHECK_OK_ERR(turb_compact(db, NULL, &err), &err);
+  return db;
+}
+
+/* A seek while a move is pending, whatever of that move has come already: the old entry stays as it was until the new one is there. */
+TEST(iterator, the_old_entry_outlives_dropped_moves) {
+  struct random random;
+  random_init(&random, test_seed());
+  turb_simulation *simulation;
+  turb_collection *c;
+  turb_db *db = open_rows(random_u64(&random), &simulation, &c);
   uint64_t dropped = 0;
   const uint64_t rounds = test_scale(300, 100, 3000);
   for (uint64_t round = 0; round < rounds; round++) {
