@@ -539,6 +539,36 @@ static turb_state resolve_one(struct parts *self, const struct cursor_ref *ref, 
   return row_state != TURB_READY ? row_state : attribute_state;
 }
 
+/* Resolves the refs, one after the other in walking order (`step` 1 or -1), whose rows lie in the cached frame that their run stands on and
+ * that need nothing else; returns how many. The rows' first and last lines are asked for while the set is made: otherwise its reader waits
+ * for them. */
+static uint32_t resolve_in_frame(struct parts *self, const struct cursor_ref *ref, ptrdiff_t step, uint32_t count,
+                                 struct entry_parts *out) {
+  const struct source *source = ref->source;
+  if (source->memtable || !(self->options.which & TURB_VECTOR))
+    return 0;
+  struct run_rows *run = &self->rows[source->run];
+  if (run->source != source || run->lane)
+    return 0;
+  const bool attributes = self->options.which & TURB_ATTRIBUTES;
+  const uint64_t first_row = run->first_row, rows = run->end_row - first_row;
+  const size_t last_byte = self->options.row_bytes - 1;
+  uint32_t n = 0;
+  for (; n < count && ref->source == source; n++, ref += step, out += step) {
+    const struct slot *slot = ref->slot;
+    const uint64_t number = slot_row(slot);
+    if (number - first_row >= rows || slot_kind(slot) != SLOT_PUT || (attributes && slot_attribute_size(slot)))
+      break;
+    const uint8_t *row = row_in_frame(run, number);
+    __builtin_prefetch(row);
+    __builtin_prefetch(row + last_byte);
+    *out = (struct entry_parts){.vector = row};
+  }
+  if (n)
+    use(self, &run->frame);
+  return n;
+}
+
 /* Reads ahead for entries behind one that waits. */
 static void read_ahead_for(struct parts *self, const struct cursor_ref *ref) {
   if (ref->source->memtable)
@@ -572,7 +602,12 @@ turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint
                          uint32_t *resolved) {
   turb_state state = TURB_READY;
   while (self->at < count && (!self->at || self->set_bytes < self->set_bytes_max)) {
-    const uint32_t i = backward ? count - 1 - self->at : self->at;
+    uint32_t i = backward ? count - 1 - self->at : self->at;
+    const uint32_t together = resolve_in_frame(self, &refs[i], backward ? -1 : 1, count - self->at, &out[i]);
+    self->at += together;
+    if (self->at == count)
+      break;
+    i = backward ? i - together : i + together;
     state = resolve_one(self, &refs[i], &out[i]);
     if (state != TURB_READY)
       break;
