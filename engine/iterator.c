@@ -24,7 +24,7 @@ static turb_state end(struct iterator *it) {
 
 /* A move begins: the old entry stays readable apart from the window. */
 static void leave(struct iterator *it) {
-  if (it->state != TURB_READY)
+  if (it->state != TURB_READY && it->phase != PHASE_FETCH)
     return;
   it->old = *it->head.entry;
   memcpy(it->old_key, it->old.key.data, it->old.key.size);
@@ -48,6 +48,7 @@ static turb_state show(struct iterator *it, uint32_t first, uint32_t count) {
     entry->vector = it->which & TURB_VECTOR ? (turb_bytes){parts->vector, row_bytes} : TURB_NONE;
     entry->attributes = it->which & TURB_ATTRIBUTES ? (turb_bytes){parts->attributes, parts->attribute_size} : TURB_NONE;
   }
+  it->fetched_entry = NULL;
   it->head.window_begin = it->entries;
   it->head.window_end = it->entries + count;
   it->head.entry = it->backward ? it->entries + count - 1 : it->entries;
@@ -182,25 +183,48 @@ turb_state turb_last(turb_iterator *iterator) {
 
 /* ---- fetch ---- */
 
-static turb_state run_fetch(struct iterator *it) {
-  const uint32_t place = (uint32_t)(it->head.entry - it->head.window_begin);
+/* Rows and attributes are fetched apart, so that what one call brought stays while another brings the rest. */
+static struct parts **fetched_parts(struct iterator *it, uint32_t part) {
+  return &it->fetched[part == TURB_ATTRIBUTES];
+}
+
+/* Goes on with one of the parts that the fetch under way still wants. */
+static turb_state fetch_one(struct iterator *it, uint32_t part) {
+  const uint32_t place = (uint32_t)(it->fetched_entry - it->entries);
   const struct cursor_ref *ref = &visible_cursor_stretch(it->cursor).refs[it->first + place];
+  struct parts *parts = *fetched_parts(it, part);
+  struct entry_parts out;
   uint32_t resolved;
-  const turb_state state = parts_resolve(it->fetched, ref, 1, false, &it->fetch_out, &resolved);
+  const turb_state state = parts_resolve(parts, ref, 1, false, &out, &resolved);
   if (state == TURB_FAILED) {
     status_clear(&it->error);
-    (void)parts_error(it->fetched, &it->error);
-    return fail(it);
+    (void)parts_error(parts, &it->error);
   }
   if (state != TURB_READY)
-    return it->state = state;
-  turb_entry *entry = &it->entries[place];
-  if (it->fetch_which & TURB_VECTOR)
-    entry->vector = (turb_bytes){it->fetch_out.vector, it->view.version->shape->row_bytes};
-  if (it->fetch_which & TURB_ATTRIBUTES)
-    entry->attributes = (turb_bytes){it->fetch_out.attributes, it->fetch_out.attribute_size};
-  it->phase = PHASE_IDLE;
-  return it->state = TURB_READY;
+    return state;
+  if (part == TURB_VECTOR)
+    it->fetched_entry->vector = (turb_bytes){out.vector, it->view.version->shape->row_bytes};
+  else
+    it->fetched_entry->attributes = (turb_bytes){out.attributes, out.attribute_size};
+  it->fetch_wanted &= ~part;
+  it->fetch_done |= part;
+  return TURB_READY;
+}
+
+static turb_state run_fetch(struct iterator *it) {
+  turb_state state = TURB_READY;
+  for (uint32_t part = TURB_VECTOR; part <= TURB_ATTRIBUTES; part <<= 1) { /* the reads of both go out together */
+    const turb_state one = it->fetch_wanted & part ? fetch_one(it, part) : TURB_READY;
+    if (one == TURB_FAILED)
+      return fail(it);
+    state = one == TURB_READY ? state : one;
+  }
+  if (state == TURB_READY) {
+    it->phase = PHASE_IDLE;
+    it->head.window_begin = it->entries;
+    it->head.window_end = it->entries + it->count;
+  }
+  return it->state = state;
 }
 
 static turb_status open_parts(struct iterator *it, uint32_t which, struct parts **parts, turb_error *err) {
@@ -211,25 +235,42 @@ static turb_status open_parts(struct iterator *it, uint32_t which, struct parts 
   return parts_open(&it->context, &options, parts, err);
 }
 
+/* The window may be walked back over the entry that was fetched for: its bytes go with the next fetch. */
+static void forget_fetched(struct iterator *it) {
+  if (!it->fetched_entry)
+    return;
+  if (!(it->which & TURB_VECTOR))
+    it->fetched_entry->vector = TURB_NONE;
+  if (!(it->which & TURB_ATTRIBUTES))
+    it->fetched_entry->attributes = TURB_NONE;
+}
+
 turb_state turb_fetch(turb_iterator *iterator, uint32_t which) {
   struct iterator *it = of(iterator);
   if (it->state == TURB_PENDING || it->state == TURB_YIELD)
     return go_on(it);
   if (it->state != TURB_READY)
     return it->state;
-  which &= TURB_VECTOR | TURB_ATTRIBUTES;
-  which &= ~it->which;
-  if (!which)
-    return TURB_READY;
-  if (!it->fetched || which != it->fetch_which) {
-    parts_close(it->fetched);
-    it->fetched = NULL;
-    if (open_parts(it, which, &it->fetched, &it->error) != TURB_OK)
-      return fail(it);
-    it->fetch_which = which;
+  turb_entry *entry = &it->entries[it->head.entry - it->entries];
+  if (entry != it->fetched_entry) {
+    forget_fetched(it);
+    it->fetched_entry = entry;
+    it->fetch_done = it->which;
   }
-  parts_begin(it->fetched);
+  it->fetch_wanted = which & (TURB_VECTOR | TURB_ATTRIBUTES) & ~it->fetch_done;
+  if (!it->fetch_wanted)
+    return TURB_READY;
+  for (uint32_t part = TURB_VECTOR; part <= TURB_ATTRIBUTES; part <<= 1) {
+    struct parts **parts = fetched_parts(it, part);
+    if (!(it->fetch_wanted & part))
+      continue;
+    if (!*parts && open_parts(it, part, parts, &it->error) != TURB_OK)
+      return fail(it);
+    parts_begin(*parts);
+  }
   it->phase = PHASE_FETCH;
+  it->head.window_begin = entry; /* moves within the window wait for the fetch too */
+  it->head.window_end = entry + 1;
   return run_fetch(it);
 }
 
@@ -315,7 +356,8 @@ static turb_status open_cursors(struct iterator *it, const turb_iterator_options
 /* Releases what an iterator has, also a half-opened one. */
 static void release(struct iterator *it) {
   parts_close(it->parts);
-  parts_close(it->fetched);
+  parts_close(it->fetched[0]);
+  parts_close(it->fetched[1]);
   cursor_close(it->cursor);
   reads_close(&it->reads);
   arena_free(&it->arena);

@@ -10,6 +10,7 @@
  *  1. While a move is under way, `entry` points at `old`: a copy of the old entry whose key is in `old_key`; its vector and attributes are
  *     kept by parts' set before.
  *  2. READY: entries[i] is stretch ref `first + i`.
+ *  3. FETCH: the window is `fetched_entry` alone, so that no inline move leaves it.
  */
 #ifndef TURB_ENGINE_ITERATOR_H
 #define TURB_ENGINE_ITERATOR_H
@@ -35,9 +36,9 @@ struct iterator {
   struct arena arena; /* range deletes and bounds */
   struct range_deletes range_deletes;
   struct key_bounds bounds;
-  struct cursor *cursor; /* visible */
-  struct parts *parts;   /* NULL when only keys are asked for */
-  struct parts *fetched;
+  struct cursor *cursor;    /* visible */
+  struct parts *parts;      /* NULL when only keys are asked for */
+  struct parts *fetched[2]; /* rows, attributes: of `fetched_entry` */
   uint32_t which;
   turb_state state;
   enum iterator_phase phase;
@@ -45,8 +46,9 @@ struct iterator {
   bool streaming;
   uint32_t first; /* of the window in the stretch */
   uint32_t count;
-  uint32_t fetch_which;
-  struct entry_parts fetch_out;
+  turb_entry *fetched_entry; /* of the window; NULL: nothing is fetched */
+  uint32_t fetch_wanted;     /* turb_parts that the fetch under way has to bring */
+  uint32_t fetch_done;       /* that `fetched_entry` has */
   turb_entry old;
   turb_entry entries[VISIBLE_STRETCH];
   struct entry_parts resolved[VISIBLE_STRETCH];

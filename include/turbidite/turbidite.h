@@ -424,7 +424,7 @@ TURB_API turb_state turb_seek(turb_iterator *iterator, turb_bytes key);
 TURB_API turb_state turb_seek_for_prev(turb_iterator *iterator, turb_bytes key);
 TURB_API turb_state turb_first(turb_iterator *iterator);
 TURB_API turb_state turb_last(turb_iterator *iterator);
-/* Brings parts that the iterator was not opened for, for the current entry. */
+/* Brings parts that the iterator was not opened for, for the current entry, beside those fetched for it before. They go when it moves. */
 TURB_API turb_state turb_fetch(turb_iterator *iterator, uint32_t parts);
 /* The rest of advance and retreat beyond the window; also continues any move that is PENDING or YIELD. */
 TURB_API turb_state turb_advance_slow(turb_iterator *iterator);
