@@ -487,9 +487,10 @@ static turb_status get_many(struct multi_get *multi, const turb_read_options *op
 
 turb_status turb_multi_get(turb_collection *collection, size_t count, const turb_bytes *keys, const turb_read_options *given,
                            turb_pinned *pinned, turb_status *statuses, turb_error *err) {
-  memset(pinned, 0, count * sizeof *pinned);
-  for (size_t i = 0; i < count; i++)
+  for (size_t i = 0; i < count; i++) {
+    pinned[i] = (turb_pinned){0};
     statuses[i] = TURB_NOT_FOUND;
+  }
   turb_read_options options;
   turb_status status = read_options(given, &options, err);
   for (size_t i = 0; i < count && status == TURB_OK; i++)
