@@ -12,6 +12,7 @@ struct part {        /* a row or attributes */
   struct cache_pin pin;
   const void *data;
   bool waits;
+  bool alone; /* its unit is damaged somewhere: read by its own pages */
 };
 
 struct get {
@@ -105,8 +106,21 @@ static bool take_load(struct get *get, struct part *part) {
   return part->load || load_create(get->reads, allocator_of(get), &part->load, error_of(get)) == TURB_OK;
 }
 
-/* The part's load is READY, waits or failed. */
+static void start(const struct get *get, const struct part *part, unsigned flags) {
+  struct table *table = get->source->table;
+  const struct slot *slot = get->slot;
+  if (part == &get->row)
+    (void)load_row(part->load, table, slot_row(slot), slot->row_hash, flags);
+  else
+    (void)load_attribute(part->load, table, slot_attribute_offset(slot), slot_attribute_size(slot), slot->attribute_hash, flags);
+}
+
+/* The part's load is READY, waits or failed. Damage beside the part in a unit that was to fill the cache does not concern it. */
 static void settle(struct get *get, struct part *part) {
+  if (load_state(part->load) == LOAD_FAILED && !part->alone && load_error(part->load, NULL) == TURB_CORRUPTION) {
+    part->alone = true;
+    start(get, part, LOAD_POINT);
+  }
   switch (load_state(part->load)) {
   case LOAD_READY: load_take_pin(part->load, &part->pin, &part->data); break;
   case LOAD_WAITING: part->waits = true; return;
@@ -133,7 +147,7 @@ static void want_row(struct get *get) {
     finish(get, TURB_NO_MEMORY);
     return;
   }
-  (void)load_row(get->row.load, table, row, get->slot->row_hash, get->load_flags);
+  start(get, &get->row, get->load_flags);
   settle(get, &get->row);
 }
 
@@ -151,7 +165,7 @@ static void want_attributes(struct get *get) {
     finish(get, TURB_NO_MEMORY);
     return;
   }
-  (void)load_attribute(get->attributes.load, table, offset, size, get->slot->attribute_hash, get->load_flags);
+  start(get, &get->attributes, get->load_flags);
   settle(get, &get->attributes);
 }
 
@@ -219,7 +233,7 @@ static void drop_part(struct get *get, struct part *part) {
     load_pin_release(get->source->table, &part->pin);
   part->pin = (struct cache_pin){0};
   part->data = NULL;
-  part->waits = false;
+  part->waits = part->alone = false;
   if (part->load)
     load_reset(part->load);
 }

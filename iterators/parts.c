@@ -446,7 +446,7 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
   *row = row_in_frame(run, number);
   use(self, &run->frame);
   if (hash64(*row, self->options.row_bytes, 0) != ref->slot->row_hash) {
-    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), UINT64_MAX,
+    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(source->table)), table_row_offset(source->table, number),
                           "row %llu does not match its hash", (unsigned long long)number);
     return TURB_FAILED;
   }

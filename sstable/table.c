@@ -578,6 +578,17 @@ void table_locate_row(const struct table *table, uint64_t row, uint32_t *frame, 
   *offset = (block - frame_within * shape->blocks_per_frame) * shape->block_bytes + in_block * shape->stride;
 }
 
+uint64_t table_row_offset(const struct table *table, uint64_t row) {
+  uint32_t frame, within;
+  uint64_t offset;
+  if (table->header.shape.compression != 0) {
+    return UINT64_MAX;
+  }
+  table_locate_row(table, row, &frame, &within);
+  (void)table_unit_bytes(table, UNIT_ROWS, frame, &offset);
+  return offset + within;
+}
+
 void table_frame_rows(const struct table *table, uint32_t frame, uint64_t *first, uint32_t *count) {
   const struct table_shape *shape = &table->header.shape;
   const struct span *span = table_span_of_unit(table, EXTENT_ROWS, frame);

@@ -55,6 +55,8 @@ uint32_t table_unit(const struct table *table, enum unit_kind kind, uint32_t ord
 uint32_t table_unit_count(const struct table *table, enum unit_kind kind);
 /* Where a row lies: its frame, and its place within the frame (uncompressed bytes). */
 void table_locate_row(const struct table *table, uint64_t row, uint32_t *frame, uint32_t *offset);
+/* Where a row lies in the file; UINT64_MAX when rows are compressed: their blocks have checksums of their own. */
+uint64_t table_row_offset(const struct table *table, uint64_t row);
 /* Rows [*first, *first + *count) of a frame. */
 void table_frame_rows(const struct table *table, uint32_t frame, uint64_t *first, uint32_t *count);
 /* The chunk that holds attribute bytes [offset, offset + size), where in it they begin, and the chunk's own bytes. False when they cross
