@@ -384,6 +384,8 @@ static turb_status finish(struct merge_job *self, turb_error *err) {
     return status;
   if (!self->options.memtable && self->sum_in != self->sum_dropped + self->sum_out)
     return status_set(err, TURB_CORRUPTION, "the entries that a merge wrote and dropped are not those it read; its output is discarded");
+  struct merge_progress *progress = self->options.progress; /* batches were rounded down */
+  atomic_store_explicit(&progress->bytes_done, atomic_load_explicit(&progress->bytes_total, memory_order_relaxed), memory_order_relaxed);
   self->finished = true;
   return TURB_OK;
 }

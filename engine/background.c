@@ -358,15 +358,24 @@ static bool maintain(turb_db *db, uint64_t deadline_ns, bool one) {
   return any;
 }
 
-/* Without workers, under db->mutex, which it lets go meanwhile: goes on with a begun job or does the next; when none is due yet (one failed),
- * sleeps a little. False: nothing was done. */
-static bool work_here(turb_db *db) {
+/* Without workers, under db->mutex, which it lets go meanwhile: goes on with a begun job or does the next, but not beyond the deadline; when
+ * none is due yet (one failed), sleeps a little. False: none was done. */
+static bool work_here(turb_db *db, uint64_t deadline_ns) {
   mutex_unlock(&db->mutex);
-  const bool did = db_check_writable(db, NULL) == TURB_OK && maintain(db, UINT64_MAX, true);
+  const bool did = db_check_writable(db, NULL) == TURB_OK && maintain(db, deadline_ns, true);
   mutex_lock(&db->mutex);
+  const uint64_t look_ns = clock_monotonic_ns() + 10 * CLOCK_NS_PER_MS;
   if (!did)
-    (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + 10 * CLOCK_NS_PER_MS);
+    (void)cond_wait_until(&db->work_changed, &db->mutex, look_ns < deadline_ns ? look_ns : deadline_ns);
   return did;
+}
+
+/* Whether who waits for a flush is told why none succeeds: nobody tries it just now. Under db->mutex. */
+static bool flushes_rest(const turb_collection *collection) {
+  const turb_db *db = collection->db;
+  if (!db->paused && collection->failures <= 3)
+    return false;
+  return db->workers_started || clock_monotonic_ns() < (db->paused ? db->pause_until_ns : collection->retry_at_ns);
 }
 
 turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err) {
@@ -378,10 +387,10 @@ turb_status background_wait_for_flush(turb_collection *collection, uint32_t seal
   while (background_sealed_count(collection) > sealed && status == TURB_OK) {
     if (atomic_load(&db->log_failed)) {
       status = status_set(err, TURB_READ_ONLY, "the log failed: the database takes no more writes");
-    } else if (db->paused || collection->failures > 3) {
+    } else if (flushes_rest(collection)) {
       status = status_copy(err, &db->pause_error);
     } else if (!db->workers_started) {
-      (void)work_here(db);
+      (void)work_here(db, UINT64_MAX);
     } else {
       waited = true;
       (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
@@ -407,7 +416,7 @@ void background_wait_for_merges(turb_collection *collection) {
          (collection->merging || pick_merge(collection).reason != POLICY_NOTHING)) {
     waited = true;
     if (!db->workers_started) {
-      if (!work_here(db))
+      if (!work_here(db, UINT64_MAX))
         break;
     } else {
       (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
@@ -487,7 +496,7 @@ turb_status turb_wait_idle(turb_db *db, int timeout_ms, turb_error *err) {
     if (clock_monotonic_ns() >= deadline_ns) {
       status = status_set(err, TURB_TIMED_OUT, "background work goes on after %d ms", timeout_ms);
     } else if (!db->workers_started) {
-      (void)work_here(db);
+      (void)work_here(db, deadline_ns);
     } else {
       const uint64_t look_ns = clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10;
       (void)cond_wait_until(&db->work_changed, &db->mutex, look_ns < deadline_ns ? look_ns : deadline_ns);
@@ -557,7 +566,7 @@ static turb_status compact_one(turb_collection *collection, turb_error *err) {
     }
     const uint64_t ended = collection->merges_ended;
     if (!db->workers_started) {
-      (void)work_here(db);
+      (void)work_here(db, UINT64_MAX);
     } else {
       (void)cond_wait_until(&db->work_changed, &db->mutex, clock_monotonic_ns() + CLOCK_NS_PER_SECOND / 10);
     }

@@ -521,7 +521,8 @@ TURB_CHECKED turb_status turb_flush(turb_db *db, turb_collection *collection, tu
 TURB_CHECKED turb_status turb_compact(turb_db *db, turb_collection *collection, turb_error *error);
 /* Waits until no job is running or due; timeout_ms < 0: for ever. TURB_TIMED_OUT. */
 TURB_CHECKED turb_status turb_wait_idle(turb_db *db, int timeout_ms, turb_error *error);
-/* Cancels a running job (0: all merges). TURB_NOT_FOUND when there is none. Its inputs stay in place. */
+/* Cancels a running job (0: all merges, if any). TURB_NOT_FOUND when no job has that number. Its inputs stay in place, and the collection
+ * does not merge by itself again until its next flush. */
 TURB_CHECKED turb_status turb_cancel(turb_db *db, uint64_t job, turb_error *error);
 /* Without worker threads: does background work on the calling thread, for about so long; *more is set when work is left. */
 TURB_CHECKED turb_status turb_maintain(turb_db *db, uint32_t budget_ms, bool *more, turb_error *error);
