@@ -13,10 +13,11 @@
 #include "engine/search.h"
 #include "sstable/stream.h"
 
-/* Pieces on their way keep the device busy, and are still in the processor's caches when they are scanned. */
-#define PIECE_BYTES     (256u << 10)
+/* Pieces on their way keep the device busy, and are still in the processor's caches when they are scanned. They are taken in order, so more
+ * of them are asked for than the device needs: some wait behind one that comes late. */
+#define PIECE_BYTES     (512u << 10)
 #define PIECES_MIN      3u
-#define PIECES_MAX      12u
+#define PIECES_MAX      16u
 #define ISLAND_FRAMES   16u /* a shorter resident stretch is streamed along */
 #define RESIDENT_FRAMES 256u
 #define GATHERED_ROWS   256u

@@ -6,8 +6,9 @@
  *
  * The slots between FREE and HANDED are in `queue`, in the order of ordinals. What is planned next starts at `next`.
  *
- * Checksum records are needed in order: for uncompressed extents when a piece is handed out (`verify`), for compressed ones when it is planned, since
- * they say where the blocks lie. Three slots of one page each hold the page in use and those read ahead.
+ * Checksum records are needed in order: for uncompressed extents when a piece is handed out (`verify`), for compressed ones when it is
+ * planned, since they say where the blocks lie. Slots of one page each hold the page in use and those read ahead: as many as describe all
+ * pieces on their way and one more, so that a page is there before the pieces that it describes.
  *
  * A key page of two units may be cut by the border of two pieces. Its first unit is then taken off the first piece and put in front of the next one:
  * each slot has a page of room for it.
@@ -30,7 +31,8 @@
 #define DEPTH_MIN     3u
 #define DEPTH_DEFAULT 4u
 #define DEPTH_MAX     64u
-#define RECORD_SLOTS  3u
+#define RECORDS_MIN   3u
+#define RECORDS_MAX   16u
 #define PIECE_MAX     (64u << 20)
 
 enum slot_state { SLOT_FREE, SLOT_READING, SLOT_READ, SLOT_HANDED };
@@ -63,8 +65,9 @@ struct lane {
   struct lane_slot *slots[DEPTH_MAX];
   struct lane_slot *queue[DEPTH_MAX];
   uint32_t queue_head, queue_count;
-  struct lane_slot *record_slots[RECORD_SLOTS]; /* FREE, READING, READ, or HANDED: checked */
-  uint32_t record_pages[RECORD_SLOTS];          /* ordinals */
+  uint32_t records;                            /* slots for checksum pages */
+  struct lane_slot *record_slots[RECORDS_MAX]; /* FREE, READING, READ, or HANDED: checked */
+  uint32_t record_pages[RECORDS_MAX];          /* ordinals */
   struct block_decompressor *decompressor;
   bool carries; /* `carry` is the first unit of a key page whose second begins the next piece */
   turb_error error;
@@ -160,7 +163,7 @@ uint64_t lane_least_bytes(const struct table_shape *shape, enum extent_kind kind
   struct lane_slot sizes = {0};
   const uint64_t pieces = DEPTH_MIN * slot_bytes(shape, kind, unit_bytes(shape, kind), &sizes);
   const bool compressed = kind == EXTENT_ROWS && shape->compression != 0;
-  return pieces + (compressed ? RECORD_SLOTS * TABLE_PAGE_BYTES + block_decompressor_bytes(shape->block_bytes) : 0);
+  return pieces + (compressed ? RECORDS_MIN * TABLE_PAGE_BYTES + block_decompressor_bytes(shape->block_bytes) : 0);
 }
 
 /* Charges depth slots: first fewer of them, then smaller ones, down to 3 of one unit. */
@@ -204,23 +207,33 @@ static turb_status make_slots(struct lane *lane, turb_error *err) {
   return TURB_OK;
 }
 
+/* Slots for checksum pages, up to `count` of them. */
+static turb_status make_record_slots(struct lane *lane, uint32_t count, turb_error *err) {
+  const struct lane_slot sizes = {.memory_size = TABLE_PAGE_BYTES};
+  for (; lane->records < count; lane->records++) {
+    if (!budget_take(lane->options.budget, lane->options.use, TABLE_PAGE_BYTES)) {
+      return status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET,
+                             "the memory budget does not hold a page of checksums to stream a table");
+    }
+    struct lane_slot **slot = &lane->record_slots[lane->records];
+    const turb_status status = slot_create(lane, &sizes, slot);
+    if (status != TURB_OK) {
+      if (*slot == NULL) {
+        budget_give(lane->options.budget, lane->options.use, TABLE_PAGE_BYTES);
+      }
+      slot_free(*slot, lane->table->env);
+      *slot = NULL;
+      return status_set(err, status, "no memory to stream a table");
+    }
+  }
+  return TURB_OK;
+}
+
 static turb_status make_helpers(struct lane *lane, turb_error *err) {
   const struct table_env *env = lane->table->env;
   turb_status status = TURB_OK;
-  for (uint32_t i = 0; i < RECORD_SLOTS && has_records(lane) && status == TURB_OK; i++) {
-    const struct lane_slot sizes = {.memory_size = TABLE_PAGE_BYTES};
-    if (!budget_take(lane->options.budget, lane->options.use, TABLE_PAGE_BYTES)) {
-      status = status_set_file(err, TURB_BUDGET, lane->table->path, STATUS_NO_OFFSET,
-                               "the memory budget does not hold a page of checksums to stream a table");
-      break;
-    }
-    status = slot_create(lane, &sizes, &lane->record_slots[i]);
-    if (status != TURB_OK) {
-      if (lane->record_slots[i] == NULL) {
-        budget_give(lane->options.budget, lane->options.use, TABLE_PAGE_BYTES);
-      }
-      status_set(err, status, "no memory to stream a table");
-    }
+  if (has_records(lane)) {
+    status = make_record_slots(lane, RECORDS_MIN, err);
   }
   if (status == TURB_OK && is_compressed(lane)) {
     const struct block_memory memory = {env->allocator, lane->options.budget, lane->options.use};
@@ -228,6 +241,14 @@ static turb_status make_helpers(struct lane *lane, turb_error *err) {
         block_decompressor_create(&memory, lane->table->header.shape.type, lane->table->header.shape.block_bytes, &lane->decompressor, err);
   }
   return status;
+}
+
+/* More slots for checksum pages, where there is room: a lane of large or many pieces waits for pages without them. */
+static void make_more_record_slots(struct lane *lane) {
+  const uint64_t parts = lane->piece_bytes / unit_bytes(&lane->table->header.shape, lane->options.kind) * lane->options.depth;
+  const uint64_t wish = parts / TABLE_CHECKSUMS_PER_PAGE + RECORDS_MIN;
+  turb_error none = TURB_ERROR_INIT;
+  (void)make_record_slots(lane, wish < RECORDS_MAX ? (uint32_t)wish : RECORDS_MAX, &none);
 }
 
 /* To the unit's beginning that holds the ordinal. */
@@ -284,6 +305,9 @@ turb_status lane_open(struct table *table, struct reads *reads, const struct lan
   if (status == TURB_OK) {
     status = make_slots(lane, err);
   }
+  if (status == TURB_OK && has_records(lane)) {
+    make_more_record_slots(lane);
+  }
   if (status != TURB_OK) {
     lane_close(lane);
     return status;
@@ -314,7 +338,7 @@ void lane_close(struct lane *lane) {
   for (uint32_t i = 0; i < DEPTH_MAX; i++) {
     slot_close(lane, lane->slots[i]);
   }
-  for (uint32_t i = 0; i < RECORD_SLOTS; i++) {
+  for (uint32_t i = 0; i < lane->records; i++) {
     slot_close(lane, lane->record_slots[i]);
   }
   block_decompressor_destroy(lane->decompressor);
@@ -357,21 +381,27 @@ static bool slot_arrived(struct lane *lane, const struct lane_slot *slot) {
   return true;
 }
 
-/* The record of a part: READY, WAITING for its page, or FAILED (lane->error). The page behind it is brought along. */
-static enum load_state lane_record(struct lane *lane, const struct span *span, uint64_t part, struct checksum_record *record) {
-  uint32_t index;
-  const uint32_t page = table_record_page(span, part, &index);
+/* Starts reads of the checksum page and of those behind it, but for one slot: it may hold the page before, whose read nobody waits for. */
+static void bring_records(struct lane *lane, uint32_t page) {
   const uint32_t count = table_unit_count(lane->table, UNIT_CHECKSUMS);
-  for (uint32_t ahead = page; ahead < page + 2 && ahead < count; ahead++) {
-    struct lane_slot *slot = lane->record_slots[ahead % RECORD_SLOTS];
-    if (slot->state != SLOT_READING && (slot->state == SLOT_FREE || lane->record_pages[ahead % RECORD_SLOTS] != ahead)) {
+  for (uint32_t ahead = page; ahead < page + lane->records - 1 && ahead < count; ahead++) {
+    const uint32_t at = ahead % lane->records;
+    struct lane_slot *slot = lane->record_slots[at];
+    if (slot->state != SLOT_READING && (slot->state == SLOT_FREE || lane->record_pages[at] != ahead)) {
       uint64_t offset;
       (void)table_unit_bytes(lane->table, UNIT_CHECKSUMS, ahead, &offset);
-      lane->record_pages[ahead % RECORD_SLOTS] = ahead;
+      lane->record_pages[at] = ahead;
       slot_read(lane, slot, slot->memory, offset, TABLE_PAGE_BYTES);
     }
   }
-  struct lane_slot *slot = lane->record_slots[page % RECORD_SLOTS];
+}
+
+/* The record of a part: READY, WAITING for its page, or FAILED (lane->error). The pages behind it are brought along. */
+static enum load_state lane_record(struct lane *lane, const struct span *span, uint64_t part, struct checksum_record *record) {
+  uint32_t index;
+  const uint32_t page = table_record_page(span, part, &index);
+  bring_records(lane, page);
+  struct lane_slot *slot = lane->record_slots[page % lane->records];
   if (slot->state == SLOT_READING) { /* this page, or one that was read ahead in vain */
     return LOAD_WAITING;
   }
@@ -485,6 +515,11 @@ static enum load_state plan_packed(struct lane *lane, struct lane_slot *slot) {
 
 /* Starts reads into all free slots. WAITING when a checksum page must come first. */
 static enum load_state lane_fill(struct lane *lane) {
+  if (lane->options.verify && lane->queue_count == 0 && lane->span != NULL) { /* in front of the pieces */
+    const uint64_t per_part = lane->options.kind == EXTENT_ROWS ? lane->table->header.shape.rows_per_block : TABLE_ATTRIBUTE_CHUNK_BYTES;
+    uint32_t index;
+    bring_records(lane, table_record_page(lane->span, lane->span->first_part + (lane->next - lane->span->first) / per_part, &index));
+  }
   for (uint32_t i = 0; i < lane->options.depth && lane->span != NULL; i++) {
     struct lane_slot *slot = lane->slots[i];
     if (slot->state != SLOT_FREE) {
