@@ -136,18 +136,25 @@ static void prefetch_near(const void *page, const struct index_slot *index, uint
   }
 }
 
-/* Asks for what the search of a resident key page will need: the page's descriptor and lines together, and the descriptor of the frame that
- * probably has the row. */
+/* Asks for the descriptor of a row's frame and for a line near the row: the address of its page is translated meanwhile, and for a random
+ * row that takes as long as a line. */
+static void prefetch_near_row(struct table *table, uint64_t row) {
+  uint32_t frame, offset;
+  table_locate_row(table, row, &frame, &offset);
+  const uint8_t *rows = cache_prefetch(table_directory(table), table_unit(table, UNIT_ROWS, frame));
+  if (rows != NULL) {
+    __builtin_prefetch(rows + offset);
+  }
+}
+
+/* Asks for what the search of a resident key page will need: the page's descriptor and lines together, and something of the row. */
 static void prefetch_keys(const struct table_get *get, const struct index_slot *index, uint32_t unit) {
   const void *page = cache_prefetch(table_directory(get->table), unit);
   if (page != NULL) {
     prefetch_near(page, index, get->guess, get->key.size);
   }
   if (get->row_wanted && index->puts != 0) {
-    const uint64_t row = index->base_row + (get->guess < index->puts ? get->guess : index->puts - 1u);
-    uint32_t frame, offset;
-    table_locate_row(get->table, row, &frame, &offset);
-    (void)cache_prefetch(table_directory(get->table), table_unit(get->table, UNIT_ROWS, frame));
+    prefetch_near_row(get->table, index->base_row + (get->guess < index->puts ? get->guess : index->puts - 1u));
   }
 }
 
@@ -335,6 +342,37 @@ enum get_state table_get_step(struct table_get *get) {
   return GET_READY;
 }
 
+/* The same before the index page is searched, by where the key lies between the separators around that page: a line near the key page,
+ * which the table's proportions tell, and one near the row. */
+static void prefetch_about(const struct table_get *get) {
+  struct table *table = get->table;
+  const uint32_t at = get->index_page;
+  const size_t shared = table->top_shared;
+  if (at == 0 || get->key.size < shared) {
+    return;
+  }
+  const uint64_t prefix = key_prefix8((const uint8_t *)get->key.data + shared, get->key.size - shared);
+  const uint64_t low = table->top_prefixes[at - 1], high = table->top_prefixes[at];
+  if (prefix <= low || prefix >= high) {
+    return;
+  }
+  uint64_t entry, row, end_entry, end_row;
+  table_index_page_base(table, at, &entry, &row);
+  table_index_page_base(table, at + 1, &end_entry, &end_row);
+  const double share = (double)(prefix - low) / (double)(high - low);
+  const double entry_about = (double)entry + share * (double)(end_entry - entry);
+  const uint32_t keys = table_unit_count(table, UNIT_KEYS);
+  const uint32_t ordinal = (uint32_t)(entry_about / (double)table->tail.properties.entries * keys);
+  const void *page = cache_prefetch(table_directory(table), table_unit(table, UNIT_KEYS, ordinal < keys ? ordinal : keys - 1));
+  if (page != NULL) {
+    __builtin_prefetch(page);
+  }
+  const uint64_t row_about = row + (uint64_t)(share * (double)(end_row - row));
+  if (get->row_wanted && row_about < table->tail.properties.puts) {
+    prefetch_near_row(table, row_about);
+  }
+}
+
 enum get_state table_get_start(struct table_get *get, struct table *table, turb_bytes key, uint64_t hash, uint64_t sequence,
                                bool skip_filter) {
   let_go(get);
@@ -350,7 +388,11 @@ enum get_state table_get_start(struct table_get *get, struct table *table, turb_
   get->sequence = sequence;
   get->skip_filter = skip_filter;
   get->index_page = table_find_index_page(table, key);
-  get->step = get->index_page < table_index_page_count(table) ? STEP_INDEX : STEP_DONE;
+  get->step = STEP_DONE;
+  if (get->index_page < table_index_page_count(table)) {
+    get->step = STEP_INDEX;
+    prefetch_about(get);
+  }
   return table_get_step(get);
 }
 
