@@ -9,6 +9,7 @@
 #ifndef TURB_BASE_LIST_H
 #define TURB_BASE_LIST_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -51,6 +52,7 @@ static inline void list_push_back(struct list *list, struct list *link) {
 }
 
 static inline void list_remove(struct list *link) {
+  assert(link->prev != NULL && link->next != NULL); /* it is in a list, or was initialised */
   link->prev->next = link->next;
   link->next->prev = link->prev;
   list_init(link);

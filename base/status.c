@@ -5,6 +5,11 @@
  */
 #include "base/status.h"
 
+#ifdef __clang_analyzer__
+#undef status_set
+#undef status_set_file
+#endif
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -50,4 +50,9 @@ turb_status status_from_errno(turb_error *err, int os_error, const char *what, c
 /* Copies from's error to err under the rule of the first error; returns from's status. */
 turb_status status_copy(turb_error *err, const turb_error *from);
 
+#ifdef __clang_analyzer__ /* which sees one file at a time: what they return */
+#define status_set(err, code, ...)                    (status_set((err), (code), __VA_ARGS__), (code))
+#define status_set_file(err, code, file, offset, ...) (status_set_file((err), (code), (file), (offset), __VA_ARGS__), (code))
+#endif
+
 #endif

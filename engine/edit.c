@@ -93,7 +93,7 @@ void edit_add_collection(struct version_edit *edit, uint64_t id, const char *nam
   put_number(edit, collection->metric);
   put_number(edit, collection->index);
   put_number(edit, collection->compression);
-  put_number(edit, ((uint64_t)level << 1) ^ (uint64_t)(level >> 63));
+  put_number(edit, ((uint64_t)level << 1) ^ (level < 0 ? UINT64_MAX : 0));
   field_end(edit, begin);
 }
 

@@ -191,7 +191,8 @@ static struct parts **fetched_parts(struct iterator *it, uint32_t part) {
 /* Goes on with one of the parts that the fetch under way still wants. */
 static turb_state fetch_one(struct iterator *it, uint32_t part) {
   const uint32_t place = (uint32_t)(it->fetched_entry - it->entries);
-  const struct cursor_ref *ref = &visible_cursor_stretch(it->cursor).refs[it->first + place];
+  const struct visible_stretch stretch = visible_cursor_stretch(it->cursor);
+  const struct cursor_ref *ref = &stretch.refs[it->first + place];
   struct parts *parts = *fetched_parts(it, part);
   struct entry_parts out;
   uint32_t resolved;
@@ -322,7 +323,7 @@ static turb_status copy_bytes(struct iterator *it, turb_bytes from, turb_bytes *
 }
 
 static turb_status set_bounds(struct iterator *it, const turb_iterator_options *options, turb_error *err) {
-  turb_bytes prefix;
+  turb_bytes prefix = TURB_NONE;
   turb_status status = copy_bytes(it, options->lower, &it->bounds.lower, err);
   if (status == TURB_OK)
     status = copy_bytes(it, options->upper, &it->bounds.upper, err);

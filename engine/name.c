@@ -75,6 +75,7 @@ char *name_path(const turb_allocator *allocator, const char *folder, enum name_k
   }
   memcpy(path, folder, folder_size);
   path[folder_size] = '/';
-  memcpy(path + folder_size + 1, name, name_size + 1);
+  memcpy(path + folder_size + 1, name, name_size);
+  path[folder_size + 1 + name_size] = 0;
   return path;
 }

@@ -1,6 +1,7 @@
 /* The public calls of search.h: options and queries are checked, a view is taken, the scan runs, answers are made. */
 #include "engine/search.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -87,6 +88,7 @@ static turb_status take_heaps(struct search *s, turb_error *err) {
     search_heap_init(&s->heaps[q], s->options.k, s->options.has_radius ? s->options.radius : INFINITY);
   status = search_take(&s->memory, SEARCH_DISTANCES * sizeof *s->distances, &taken, err);
   s->distances = taken;
+  assert(s->query_count != 0);
   const uint32_t together = s->query_count < SEARCH_BLOCK ? s->query_count : SEARCH_BLOCK;
   s->chunk_rows = SEARCH_DISTANCES / together < SEARCH_CHUNK_ROWS ? SEARCH_DISTANCES / together : SEARCH_CHUNK_ROWS;
   return status;

@@ -61,7 +61,7 @@ static turb_status replay_edit(void *context, const struct manifest_record *reco
 
 static turb_status compare_catalogs(struct verification *v, const char *path, const struct catalog *read, turb_error *err) {
   struct version_edit a, b;
-  turb_bytes in_file, in_memory;
+  turb_bytes in_file = TURB_NONE, in_memory = TURB_NONE;
   edit_init(&a, &v->db->allocator);
   edit_init(&b, &v->db->allocator);
   turb_status status = catalog_snapshot(read, &a, err);

@@ -362,6 +362,7 @@ static bool shard_grow(struct cache_shard *shard, enum group group, size_t class
     list_push_back(&slab->class->slabs, &slab->class_link);
     for (uint32_t i = (uint32_t)count; i-- > 0;) {
       struct cache_frame *frame = slab->frames[i];
+      assert(frame != NULL);
       frame->data = memory + i * unit;
       frame->slab = slab;
       atomic_store_explicit(&frame->shard, shard, memory_order_relaxed);
@@ -453,6 +454,7 @@ static struct cache_frame *class_evict_one(struct cache_shard *shard, struct sla
 
 /* How warm a slab is, from a sample of its frames: the sum of their rounds, scaled. */
 static uint64_t slab_warmth(const struct slab *slab) {
+  assert(slab->count != 0);
   const uint32_t step = slab->count > SLAB_SAMPLE_FRAMES ? slab->count / SLAB_SAMPLE_FRAMES : 1;
   uint64_t sum = 0, seen = 0;
   for (uint32_t i = 0; i < slab->count; i += step) {

@@ -22,10 +22,11 @@ typedef int8_t signed_octets __attribute__((vector_size(4)));
 
 /* As f16_to_f32. */
 static inline floats four_from_f16(halves from) {
-  ints bits = (ints) __builtin_convertvector(from, uints);
+  uints whole = __builtin_convertvector(from, uints);
+  ints bits = (ints)whole;
   floats scaled = (floats)((bits & 0x7fff) << 13) * 0x1p112f;
   ints special = ((bits & 0x7c00) == 0x7c00) & 0x7f800000;
-  return (floats)((ints)scaled | special | ((bits & 0x8000) << 16));
+  return (floats)((ints)scaled | special | (ints)((whole & 0x8000u) << 16));
 }
 
 /* Four components of any type but TURB_BITS, as f32. */

@@ -10,6 +10,7 @@
  */
 #include "index/kernels/kernels.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #if defined(__x86_64__)
@@ -305,6 +306,7 @@ static void one_tile(const struct kernel_query *const *queries, size_t query_cou
     return;
   }
   const struct kernel_query *filled_queries[MAX_TILE_QUERIES];
+  assert(query_count != 0 && row_count != 0);
   const void *filled_rows[MAX_TILE_ROWS];
   double filled_norms[MAX_TILE_ROWS];
   float results[MAX_TILE_QUERIES * MAX_TILE_ROWS];
