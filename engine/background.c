@@ -384,7 +384,7 @@ turb_status background_wait_for_flush(turb_collection *collection, uint32_t seal
   bool waited = false;
   turb_status status = TURB_OK;
   mutex_lock(&db->mutex);
-  while (background_sealed_count(collection) > sealed && status == TURB_OK) {
+  while (background_sealed_count(collection) > sealed && status == TURB_OK && !atomic_load(&collection->dropped)) {
     if (atomic_load(&db->log_failed)) {
       status = status_set(err, TURB_READ_ONLY, "the log failed: the database takes no more writes");
     } else if (flushes_rest(collection)) {
@@ -522,7 +522,9 @@ turb_status turb_cancel(turb_db *db, uint64_t job, turb_error *err) {
 
 static turb_status flush_one(turb_collection *collection, turb_error *err) {
   turb_status status = write_seal(collection, err);
-  return status == TURB_OK ? background_wait_for_flush(collection, 0, err) : status;
+  if (status == TURB_OK)
+    status = background_wait_for_flush(collection, 0, err);
+  return status == TURB_OK ? db_check_readable(collection, err) : status;
 }
 
 /* Calls `each` for one collection or all. */
@@ -541,8 +543,9 @@ static turb_status for_each(turb_db *db, turb_collection *collection, turb_statu
     mutex_unlock(&db->mutex);
     if (!collection)
       break;
-    if (!atomic_load(&collection->dropped))
-      status = each(collection, err);
+    turb_error why = TURB_ERROR_INIT;
+    if (!atomic_load(&collection->dropped) && each(collection, &why) != TURB_OK && !atomic_load(&collection->dropped))
+      status = status_copy(err, &why);
   }
   return status;
 }

@@ -25,8 +25,8 @@ void background_stop(turb_db *db);
 /* Something changed that may make a job due. */
 void background_wake(turb_db *db);
 
-/* Waits (or works, when there are no workers) until at most `sealed` memtables of the collection wait for their flush. NO_SPACE and
- * others: why flushes fail. */
+/* Waits (or works, when there are no workers) until at most `sealed` memtables of the collection wait for their flush, or it is dropped.
+ * NO_SPACE and others: why flushes fail. */
 TURB_MUST_CHECK turb_status background_wait_for_flush(turb_collection *collection, uint32_t sealed, turb_error *err);
 /* When runs pile up, waits until merges brought them down, as long as merges get on. */
 void background_wait_for_merges(turb_collection *collection);

@@ -27,6 +27,8 @@ struct events {
   uint32_t fail_jobs, fail_after;
   turb_job_kind fail_kind;
   int fail_errno;
+  turb_db *drop_in; /* the collection c of this database is dropped when an event of the kind comes; NULL: none is */
+  turb_event_kind drop_at;
 };
 
 struct yard {
@@ -48,7 +50,12 @@ static void take_event(void *context, const turb_event *event) {
     events->fail_jobs--;
     turb_simulation_fail_at(events->simulation, turb_simulation_operations(events->simulation) + events->fail_after, events->fail_errno);
   }
+  turb_db *drop_in = event->kind == events->drop_at ? events->drop_in : NULL;
+  if (drop_in)
+    events->drop_in = NULL;
   pthread_mutex_unlock(&events->lock);
+  if (drop_in)
+    CHECK_OK(turb_collection_drop(drop_in, "c", NULL));
 }
 
 /* The first event of the kind from `first` on (job kind NONE: any); NONE when there is none. */
@@ -844,6 +851,29 @@ TEST(drop, ends_the_collections_jobs) {
     CHECK_OK_ERR(turb_verify(y.db, NULL, NULL, NULL, &err), &err);
     yard_close(&y);
   }
+}
+
+/* It is dropped as its flush begins, or as that ended badly and waits for the next try. */
+TEST(drop, ends_who_waits_for_a_flush) {
+  for (int32_t workers = -1; workers <= 1; workers += 2)
+    for (int when = 0; when < 2; when++) {
+      struct yard y;
+      yard_begin(&y, workers);
+      yard_create(&y);
+      put_range(&y, 0, 500, 1);
+      if (when)
+        fail_jobs(&y, TURB_JOB_FLUSH, 1, EIO);
+      y.events->drop_at = when ? TURB_EVENT_JOB_END : TURB_EVENT_JOB_BEGIN;
+      y.events->drop_in = y.db;
+      if (workers < 0)
+        CHECK_STATUS(turb_flush(y.db, y.c, NULL), TURB_NOT_FOUND);
+      else
+        CHECK_OK_ERR(turb_flush(y.db, NULL, &err), &err); /* all others are flushed */
+      CHECK_OK_ERR(turb_wait_idle(y.db, 4000, &err), &err);
+      CHECK_EQ(tables_on_disk(&y), 0);
+      CHECK_EQ(y.events->list[find_event(&y, 0, TURB_EVENT_JOB_END, TURB_JOB_FLUSH)].status, when ? TURB_IO : TURB_CANCELLED);
+      yard_close(&y);
+    }
 }
 
 /* ---- closing ---- */
