@@ -303,7 +303,7 @@ TURB_CHECKED turb_status turb_batch_delete_range(turb_batch *batch, turb_collect
                                                  turb_error *error);
 TURB_CHECKED turb_status turb_write(turb_db *db, turb_batch *batch, const turb_write_options *options, turb_error *error);
 
-/* Makes every write acknowledged so far durable. */
+/* Makes every write acknowledged so far durable, but for TURB_UNLOGGED ones: for these turb_flush does. */
 TURB_CHECKED turb_status turb_sync(turb_db *db, turb_error *error);
 
 /* ---- 5. Snapshots and point reads ----------------------------------------------------------------------------------------------- */
