@@ -243,6 +243,7 @@ turb_status turb_collection_drop(turb_db *db, const char *name, turb_error *err)
   edit_free(&edit);
   if (status == TURB_OK) {
     atomic_store(&c->dropped, true);
+    atomic_store(&db->has_dropped, true);
     for (struct list *l = list_first(&db->jobs); l; l = list_next(&db->jobs, l)) {
       struct job *job = LIST_ENTRY(l, struct job, link);
       if (job->collection == c)

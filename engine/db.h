@@ -165,6 +165,7 @@ struct turb_db {
 
   struct db_counters counters;
   _Atomic uint64_t obsolete_tables; /* open for readers only */
+  _Atomic bool has_dropped;         /* dropped collections may have memtables, which the next leader lets go */
   _Atomic bool has_unlogged;        /* memtables may hold entries that no log has */
 };
 

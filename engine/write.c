@@ -121,6 +121,8 @@ static turb_status switch_log(turb_db *db, turb_error *err) {
 }
 
 turb_status write_switch_memtable(turb_collection *collection, turb_error *err) {
+  if (!collection->memtables)
+    return TURB_OK; /* dropped */
   const struct memtable *newest = collection->memtables->memtable;
   if (!memtable_entries(newest) && !memtable_range_delete_count(newest))
     return TURB_OK;
@@ -219,6 +221,8 @@ static struct need *find_need(turb_db *db, struct group *group, uint64_t id) {
   struct need *need = &group->needs[group->need_count++];
   mutex_lock(&db->mutex);
   *need = (struct need){.collection = db_collection(db, id), .id = id};
+  if (need->collection && !need->collection->memtables)
+    need->collection = NULL;
   mutex_unlock(&db->mutex);
   return need;
 }
@@ -377,8 +381,27 @@ static turb_status commit(turb_db *db, struct group *group, turb_error *err) {
   return TURB_OK;
 }
 
+/* Lets the memtables of dropped collections go. Only here, before a group is planned, nobody may be writing to one. */
+static void release_dropped(turb_db *db) {
+  if (!atomic_exchange(&db->has_dropped, false))
+    return;
+  mutex_lock(&db->mutex);
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    if (!atomic_load(&c->dropped) || !c->memtables)
+      continue;
+    for (struct memtable_slot *m = c->memtables; m; m = m->older)
+      m->sealed = m->flushed = true;
+    job_refresh_version(c);
+    if (c->memtables) /* no memory for the version: the next leader tries again */
+      atomic_store(&db->has_dropped, true);
+  }
+  mutex_unlock(&db->mutex);
+}
+
 /* Runs the leader's group; the group's writers have their results then. */
 static void lead(turb_db *db, struct group *group) {
+  release_dropped(db);
   struct writer *leader = group->writers[0];
   turb_error error = TURB_ERROR_INIT;
   turb_status status = TURB_OK;

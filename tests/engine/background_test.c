@@ -876,6 +876,32 @@ TEST(drop, ends_who_waits_for_a_flush) {
     }
 }
 
+/* What its memtables take is free for the next ones. */
+TEST(drop, gives_memory_back) {
+  struct yard y;
+  yard_begin(&y, -1);
+  y.options.memory_budget_bytes = 8u << 20;
+  yard_create(&y);
+  for (int round = 0; round < 8; round++) {
+    put_range(&y, 0, 3000, 1);
+    turb_iterator *it;
+    CHECK_OK_ERR(turb_iterator_open(y.c, NULL, &it, &err), &err);
+    CHECK_EQ(turb_finish(it, turb_first(it)), TURB_READY);
+    CHECK_OK_ERR(turb_collection_drop(y.db, "c", &err), &err);
+    turb_collection_options shape = TURB_COLLECTION_OPTIONS_INIT;
+    shape.dimension = DIMENSION;
+    CHECK_OK_ERR(turb_collection_create(y.db, "c", &shape, &y.c, &err), &err);
+    put_range(&y, 0, 1, 1);
+    CHECK_LE(stats_of(&y).memtables, 1);
+    uint32_t n = 0; /* what was opened before reads on */
+    for (turb_state state = TURB_READY; state == TURB_READY; state = turb_next(it), n++)
+      check_entry(it->entry, n, 1);
+    CHECK_EQ(n, 3000);
+    turb_iterator_close(it);
+  }
+  yard_close(&y);
+}
+
 /* ---- closing ---- */
 
 TEST(close, is_busy_while_something_lives) {
