@@ -535,7 +535,9 @@ static turb_status for_each(turb_db *db, turb_collection *collection, turb_statu
     return status;
   if (collection) {
     status = db_check_readable(collection, err);
-    return status == TURB_OK ? each(collection, err) : status;
+    if (status == TURB_OK)
+      status = each(collection, err);
+    return status == TURB_OK ? db_check_readable(collection, err) : status; /* it may have been dropped meanwhile */
   }
   for (size_t i = 0; status == TURB_OK; i++) {
     mutex_lock(&db->mutex);

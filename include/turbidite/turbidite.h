@@ -186,7 +186,8 @@ typedef struct turb_options {
   uint32_t ring_entries;          /* operations in flight a ring. Default 256; 8 to 4096 */
   uint64_t registered_buffer_bytes; /* wish; shrinks when the process may not lock as much. Default 4 MiB */
   void *callback_context;
-  void (*on_event)(void *context, const turb_event *event); /* any thread, never under a lock of the library's that its calls take */
+  void (*on_event)(void *context, const turb_event *event); /* any thread; it may read the database, and must not write to it, flush,
+                                                               compact, maintain or close it: a writer may be waiting for the event's job */
   void (*on_log)(void *context, turb_log_level level, const char *text);
   turb_log_level log_level; /* default TURB_LOG_WARNING */
 } turb_options;
@@ -566,7 +567,7 @@ typedef struct turb_stats {
   uint64_t cache_bytes, cache_hits, cache_misses;
   uint64_t memtable_bytes, memtables;
   uint64_t tables, runs, table_bytes, log_bytes, disk_bytes; /* disk_bytes agrees with du */
-  uint64_t last_sequence, durable_sequence;
+  uint64_t last_sequence, durable_sequence; /* durable: what is logged up to it survives power loss (unlogged writes only when flushed) */
   uint64_t snapshots, oldest_snapshot_age_ms, iterators, oldest_iterator_age_ms;
   uint64_t user_bytes_written;  /* keys, vectors and attributes put */
   uint64_t log_bytes_written, flush_bytes_written, merge_bytes_read, merge_bytes_written;

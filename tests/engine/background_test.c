@@ -287,7 +287,7 @@ TEST(wait_idle, without_workers_keeps_its_time) {
   uint32_t waits = 0;
   while (turb_wait_idle(y.db, 2, NULL) == TURB_TIMED_OUT)
     waits++;
-  CHECK_GT(waits, 1);
+  CHECK_GE(waits, 1);
   CHECK_EQ(count_events(&y, TURB_EVENT_JOB_BEGIN, TURB_JOB_MERGE), 1);
   CHECK_EQ(stats_of(&y).runs, 1);
   check_all(y.c, 6000, 6000);
