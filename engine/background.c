@@ -217,44 +217,37 @@ static void do_job(struct job *job) {
   end_job(job);
 }
 
-/* Does one due job on this thread to its end. False when none was due; then *when_ns. */
-static bool do_one(turb_db *db, uint64_t *when_ns) {
-  mutex_lock(&db->mutex);
-  struct job *job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, when_ns);
-  mutex_unlock(&db->mutex);
-  if (job)
-    do_job(job);
-  return job != NULL;
-}
-
 /* ---- workers ---- */
+
+/* What a worker does next: what is due, or what turb_maintain began and left. Under db->mutex. */
+static struct job *next_for_worker(turb_db *db, uint64_t *when_ns) {
+  struct job *job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, when_ns);
+  for (turb_job_kind kind = TURB_JOB_FLUSH; kind <= TURB_JOB_MERGE && !job && !db->maintaining; kind++) {
+    job = db->maintained[kind];
+    db->maintained[kind] = NULL;
+  }
+  return job;
+}
 
 static void work(void *context) {
   turb_db *db = context;
-  for (;;) {
+  mutex_lock(&db->mutex);
+  while (!db->closing) {
     uint64_t when_ns;
-    if (do_one(db, &when_ns))
+    struct job *job = next_for_worker(db, &when_ns);
+    if (job) {
+      mutex_unlock(&db->mutex);
+      do_job(job);
+      mutex_lock(&db->mutex);
       continue;
-    mutex_lock(&db->mutex);
-    if (!db->closing) {
-      /* Looked at again under the lock: what was signalled meanwhile is not missed. */
-      struct job *job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, &when_ns);
-      if (job) {
-        mutex_unlock(&db->mutex);
-        do_job(job);
-        continue;
-      }
-      cond_broadcast(&db->work_changed); /* who waits for idleness looks */
-      if (when_ns == UINT64_MAX)
-        cond_wait(&db->work_changed, &db->mutex);
-      else
-        (void)cond_wait_until(&db->work_changed, &db->mutex, when_ns);
     }
-    const bool closing = db->closing;
-    mutex_unlock(&db->mutex);
-    if (closing)
-      return;
+    cond_broadcast(&db->work_changed); /* who waits for idleness looks */
+    if (when_ns == UINT64_MAX)
+      cond_wait(&db->work_changed, &db->mutex);
+    else
+      (void)cond_wait_until(&db->work_changed, &db->mutex, when_ns);
   }
+  mutex_unlock(&db->mutex);
 }
 
 turb_status background_start(turb_db *db, turb_error *err) {

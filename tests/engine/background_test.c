@@ -294,6 +294,40 @@ TEST(wait_idle, without_workers_keeps_its_time) {
   yard_close(&y);
 }
 
+struct maintainer {
+  turb_db *db;
+  _Atomic bool stop;
+};
+
+/* Begins what is due before a worker does, and leaves it at once. */
+static void begin_and_leave(void *context) {
+  struct maintainer *maintainer = context;
+  while (!atomic_load(&maintainer->stop)) {
+    bool more;
+    CHECK_OK(turb_maintain(maintainer->db, 0, &more, NULL));
+  }
+}
+
+/* What turb_maintain began and left is gone on with by a worker: it holds the collection, and memory of the jobs. */
+TEST_TIMEOUT(maintain, leaves_its_work_to_the_workers, 60) {
+  for (uint32_t round = 0; round < 10; round++) {
+    struct yard y;
+    yard_begin(&y, 1);
+    make_merge_due(&y, 200);
+    struct maintainer maintainer = {.db = y.db};
+    struct thread thread;
+    CHECK_OK_ERR(thread_start(&thread, "maintainer", begin_and_leave, &maintainer, &err), &err);
+    for (int run = 0; run < 6; run++)
+      put_run(&y, 0, 200, 2);
+    atomic_store(&maintainer.stop, true);
+    thread_join(&thread);
+    CHECK_OK_ERR(turb_compact(y.db, y.c, &err), &err);
+    CHECK_EQ(stats_of(&y).runs, 1);
+    check_all(y.c, 200, 200);
+    yard_close(&y);
+  }
+}
+
 TEST(maintain, does_a_little_at_a_time) {
   struct yard y;
   yard_begin(&y, -1);
