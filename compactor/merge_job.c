@@ -57,7 +57,7 @@ uint64_t merge_job_run_bytes(const struct table_shape *shape) {
 static uint32_t piece_bytes(const struct merge_job_options *o) {
   const uint64_t base = merge_job_base_bytes(o->shape, budget_limit(o->env->budget));
   const uint64_t room = o->memory_bytes > base ? o->memory_bytes - base : 0;
-  const uint64_t piece = room / (o->run_count + 1) / (o->shape->compression ? 9 : 5);
+  const uint64_t piece = room / 4 * 3 / (o->run_count + 1) / (o->shape->compression ? 9 : 5); /* a quarter for what tables grow to */
   return piece < PIECE_MIN_BYTES ? PIECE_MIN_BYTES : piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : (uint32_t)(piece / 4096 * 4096);
 }
 
@@ -74,7 +74,7 @@ static turb_status open_cursor(struct merge_job *self, turb_error *err) {
   if (o->memtable && status == TURB_OK)
     opened++;
   for (uint32_t i = 0; i < o->run_count && status == TURB_OK; i++) {
-    status = concat_cursor_open(&self->context, o->runs[i], true, &children[opened], err);
+    status = concat_cursor_open(&self->context, o->runs[i], !o->paged, &children[opened], err);
     opened += status == TURB_OK;
   }
   if (status == TURB_OK)
@@ -167,8 +167,10 @@ turb_status merge_job_open(const struct merge_job_options *options, struct merge
   turb_status status = gather_ranges(self, err);
   if (status == TURB_OK)
     status = open_cursor(self, err);
-  const struct parts_options parts = {
-      .which = TURB_VECTOR | TURB_ATTRIBUTES, .run_count = options->source_runs, .row_bytes = options->shape->row_bytes, .streaming = true};
+  const struct parts_options parts = {.which = TURB_VECTOR | TURB_ATTRIBUTES,
+                                      .run_count = options->source_runs,
+                                      .row_bytes = options->shape->row_bytes,
+                                      .streaming = !options->paged};
   if (status == TURB_OK)
     status = parts_open(&self->context, &parts, &self->parts, err);
   retention_init(&self->retention, options->snapshots, options->snapshot_count, &self->input_ranges, options->bottom);

@@ -45,6 +45,7 @@ struct merge_job_options { /* borrowed until close */
   bool bottom; /* nothing older lies below the inputs */
   uint64_t table_bytes;
   uint64_t memory_bytes; /* what it may take of env's budget, about: its streams are sized by it */
+  bool paged;            /* no streams: page by page, in memory that the cache can spare; for when they did not fit */
   /* Gives the number and path (the job's: mem_free_string with env's allocator) of the next output. */
   turb_status (*next_file)(void *context, uint64_t *number, char **path, turb_error *err);
   void (*pause)(void *context, uint64_t bytes); /* rate limit: called with the bytes moved since the last call; may be NULL */

@@ -40,7 +40,8 @@ static uint64_t merge_bytes(const turb_collection *collection) {
 static uint32_t merge_fan_in(const turb_collection *collection) {
   const uint64_t runs = (merge_bytes(collection) - flush_bytes(collection)) / merge_job_run_bytes(&collection->shape);
   const uint64_t most = runs < FAN_IN_MAX ? runs : FAN_IN_MAX;
-  return most < collection->fan_in_bound ? (uint32_t)most : collection->fan_in_bound;
+  const uint32_t bound = collection->fan_in_bound < 2 ? 2 : collection->fan_in_bound;
+  return most < bound ? (uint32_t)most : bound;
 }
 
 static struct policy_pick pick_merge(const turb_collection *collection) {
@@ -91,6 +92,7 @@ static struct job *begin_one(turb_collection *c, turb_job_kind kind, turb_error 
   }
   if (job) {
     job->memory_bytes = bytes;
+    job->paged = kind == TURB_JOB_MERGE && c->fan_in_bound < 2;
     db->reserved_bytes += bytes;
   }
   return job;
@@ -150,10 +152,10 @@ static turb_event_kind settle(struct job *job) {
     c->merging = false;
     c->merges_ended++;
     c->merge_error = job->error;
-    const bool narrower = job->status == TURB_BUDGET && job->run_count > 2;
+    const bool narrower = job->status == TURB_BUDGET && !job->paged;
     c->merge_requested = c->merge_requested && (job->status == TURB_OK || narrower) && c->version->run_count > 1;
     if (narrower)
-      c->fan_in_bound = job->run_count / 2 > 2 ? job->run_count / 2 : 2;
+      c->fan_in_bound = job->run_count / 2;
     else if (job->status == TURB_OK && c->fan_in_bound < FAN_IN_MAX)
       c->fan_in_bound *= 2;
   }

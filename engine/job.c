@@ -152,6 +152,7 @@ static turb_status open_merge(struct job *job, turb_error *err) {
       .bottom = job->bottom,
       .table_bytes = job->db->options.table_bytes,
       .memory_bytes = job->memory_bytes,
+      .paged = job->paged,
       .next_file = next_file,
       .pause = pay,
       .context = job,

@@ -33,6 +33,7 @@ struct job {
   bool bottom;
   enum policy_reason reason;
   uint64_t memory_bytes;         /* reserved of the jobs' share */
+  bool paged;                    /* a merge without streams */
   uint64_t begin_ns, paid_bytes; /* rate limit */
   uint64_t event_at_ns;
   turb_status status;
