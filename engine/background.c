@@ -141,6 +141,7 @@ static turb_event_kind settle(struct job *job) {
   turb_db *db = job->db;
   turb_collection *c = job->collection;
   turb_event_kind event = (turb_event_kind)0;
+  const bool narrower = job->kind == TURB_JOB_MERGE && job->status == TURB_BUDGET && !job->paged;
   mutex_lock(&db->mutex);
   list_remove(&job->link);
   db->reserved_bytes -= job->memory_bytes;
@@ -152,10 +153,9 @@ static turb_event_kind settle(struct job *job) {
     c->merging = false;
     c->merges_ended++;
     c->merge_error = job->error;
-    const bool narrower = job->status == TURB_BUDGET && !job->paged;
     c->merge_requested = c->merge_requested && (job->status == TURB_OK || narrower) && c->version->run_count > 1;
     if (narrower)
-      c->fan_in_bound = job->run_count / 2;
+      c->fan_in_bound = job->run_count / 2; /* and at once: it is another job */
     else if (job->status == TURB_OK && c->fan_in_bound < FAN_IN_MAX)
       c->fan_in_bound *= 2;
   }
@@ -177,7 +177,7 @@ static turb_event_kind settle(struct job *job) {
   } else if (job->status == TURB_CORRUPTION && job->kind == TURB_JOB_MERGE) {
     c->merge_blocked = true;
     event = TURB_EVENT_CORRUPTION;
-  } else {
+  } else if (!narrower) {
     const uint64_t wait = c->failures < 8 ? RETRY_FIRST_NS << c->failures : RETRY_LAST_NS;
     c->failures++;
     c->retry_at_ns = clock_monotonic_ns() + (wait < RETRY_LAST_NS ? wait : RETRY_LAST_NS);
