@@ -11,7 +11,8 @@
  *
  * When a job fails: NO_SPACE pauses all jobs, and each second one is tried; CORRUPTION blocks the merges of the collection until the next
  * open (nothing retries in a loop); everything
- * else is tried again after a wait that doubles from 50 ms to 10 s, but a merge that met a short budget at once, with fewer runs. The inputs of a failed job stay in place.
+ * else is tried again after a wait that doubles from 50 ms to 10 s, but a merge that met a short budget
+ * at once, with fewer runs. The inputs of a failed job stay in place.
  * Threads: any, unless said otherwise.
  */
 #ifndef TURB_ENGINE_BACKGROUND_H
