@@ -74,6 +74,7 @@ struct parts {
   uint64_t standing_bytes; /* of cached frames and chunks that runs stand on; what no entry lies in is let go above set_bytes_max */
   uint32_t victim;         /* the load that gives way next */
   bool resolving;
+  bool starved; /* a load of the set in hand met a short budget: nothing is read ahead until the set is there */
   turb_error error;
 };
 
@@ -197,7 +198,7 @@ static unsigned load_flags_of(const struct parts *self) {
 
 /* Starts to read a unit unless it is resident or on its way. */
 static void read_ahead(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal) {
-  if (ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, NULL))
+  if (self->starved || ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, NULL))
     return;
   if (is_resident(source, kind, ordinal))
     return;
@@ -274,6 +275,7 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
   enum load_state state = load_state(p->load);
   if (state == LOAD_FAILED && load_error(p->load, NULL) == TURB_BUDGET) {
     bool waits;
+    self->starved = true; /* else what is read ahead takes the room of what is read for now, again and again */
     if (shed(self, p, &waits)) {
       load_reset(p->load);
       (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
@@ -622,7 +624,7 @@ turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint
   if (!self->at)
     return state;
   release_set(self, self->set ^ 1);
-  self->resolving = false;
+  self->resolving = self->starved = false;
   return TURB_READY;
 }
 
