@@ -138,7 +138,9 @@ static turb_collection *holder_of_old_log(turb_db *db) {
   for (size_t i = 0; i < db->collection_count && oldest && !holder; i++) {
     turb_collection *c = db->collections[i];
     const struct memtable_slot *newest = c->memtables;
-    if (!atomic_load(&c->dropped) && newest && !newest->sealed && newest->first_log == oldest)
+    if (atomic_load(&c->dropped) || !newest || newest->sealed || newest->first_log != oldest)
+      continue;
+    if (memtable_entries(newest->memtable) || memtable_range_delete_count(newest->memtable))
       holder = c;
   }
   mutex_unlock(&db->mutex);
