@@ -8,7 +8,6 @@
 #define RETRY_FIRST_NS (50 * CLOCK_NS_PER_MS)
 #define RETRY_LAST_NS  (10 * CLOCK_NS_PER_SECOND)
 #define PAUSE_NS       CLOCK_NS_PER_SECOND
-#define LOGS_MAX       16u                    /* more of them: the holder of the oldest is flushed */
 #define MERGE_SLICE_NS (20 * CLOCK_NS_PER_MS) /* how long a merge works before its thread looks for flushes that are due */
 #define FAN_IN_MAX     128u
 
@@ -517,9 +516,7 @@ turb_status turb_cancel(turb_db *db, uint64_t job, turb_error *err) {
 
 static turb_status flush_one(turb_collection *collection, turb_error *err) {
   turb_status status = write_seal(collection, err);
-  if (status == TURB_OK)
-    status = background_wait_for_flush(collection, 0, err);
-  return status == TURB_OK ? db_check_readable(collection, err) : status;
+  return status == TURB_OK ? background_wait_for_flush(collection, 0, err) : status;
 }
 
 /* Calls `each` for one collection or all. */

@@ -63,8 +63,8 @@ struct turb_collection {
   bool merge_held;                 /* a merge was cancelled: none by itself until the next flush */
   bool version_stale;              /* the catalog went on, but there was no memory for the version: tried again */
   uint32_t failures;               /* of jobs in a row */
-  uint32_t
-      fan_in_bound; /* runs that a merge may take: halved when one met a short budget (1: two, without streams), doubled when one did well */
+  /* Runs that a merge may take: halved when one met a short budget (1: two, without streams), doubled when one did well. */
+  uint32_t fan_in_bound;
   uint64_t retry_at_ns; /* no job before */
   uint64_t merges_ended;
   turb_error merge_error; /* of the last merge */

@@ -65,7 +65,6 @@ struct table {
   uint32_t top_shared;
   struct cache_directory directory;
   uint32_t unit_base[UNIT_KINDS];
-  /* Decompressors that no thread uses at the moment; at most one is kept. */
 };
 
 static inline enum extent_kind extent_of_unit(enum unit_kind kind) {

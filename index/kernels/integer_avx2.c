@@ -131,14 +131,7 @@ KERNEL_INLINE void block_of_rows(turb_metric metric, turb_type type, const struc
   few_rows(metric, type, query, rows, BLOCK_ROWS, distances);
 }
 
-KERNEL_INLINE void strip_of_rows(turb_metric metric, turb_type type, const struct kernel_query *query, const void *first, size_t stride,
-                                 float *distances) {
-  const void *rows[BLOCK_ROWS];
-  KERNEL_UNROLL
-  for (size_t j = 0; j < BLOCK_ROWS; j++)
-    rows[j] = (const char *)first + j * stride;
-  block_of_rows(metric, type, query, rows, distances);
-}
+KERNEL_STRIP_BY_BLOCK
 
 KERNEL_INLINE void tile_of_pairs(turb_metric metric, turb_type type, const struct kernel_query *const *queries, const void *const *rows,
                                  const double *norms, float *distances, size_t stride) {

@@ -33,6 +33,17 @@ static inline const struct kernel *kernel_find_in(const struct kernel *kernels, 
   return NULL;
 }
 
+/* strip_of_rows by the file's block_of_rows, where taking one row after the other gains nothing. */
+#define KERNEL_STRIP_BY_BLOCK                                                                                                              \
+  KERNEL_INLINE void strip_of_rows(turb_metric metric, turb_type type, const struct kernel_query *query, const void *first, size_t stride, \
+                                   float *distances) {                                                                                     \
+    const void *rows[BLOCK_ROWS];                                                                                                          \
+    KERNEL_UNROLL                                                                                                                          \
+    for (size_t j = 0; j < BLOCK_ROWS; j++)                                                                                                \
+      rows[j] = (const char *)first + j * stride;                                                                                          \
+    block_of_rows(metric, type, query, rows, distances);                                                                                   \
+  }
+
 /*
  * The four shapes of one pair of metric and type, made from a file's generic bodies one_pair, block_of_rows, strip_of_rows and
  * tile_of_pairs, and the table entry that names them; BLOCK_ROWS, TILE_QUERIES and TILE_ROWS are the file's too.
