@@ -218,14 +218,20 @@ static turb_state concat_batch(struct cursor *cursor, struct cursor_batch *batch
 
 static struct window *concat_window_of(const struct cursor *cursor, const struct slot *slot) {
   const struct concat_cursor *self = (const struct concat_cursor *)cursor;
-  struct window *window = cursor_window_of(self->children[0], slot);
-  return window ? window : cursor_window_of(self->children[1], slot);
+  if (window_covers(self->old, slot))
+    return self->old;
+  struct window *window = NULL;
+  for (int i = 0; i < 2 && self->run->count && !window; i++) /* over an empty run there are no children */
+    window = cursor_window_of(self->children[i], slot);
+  return window;
 }
 
 static turb_status concat_error(const struct cursor *cursor, turb_error *err) {
   const struct concat_cursor *self = (const struct concat_cursor *)cursor;
   if (!cursor->placed)
     return cursor_error_unless_failed(cursor, err);
+  if (!self->run->count)
+    return TURB_OK;
   return cursor_error(self->crossing ? other(self) : current(self), err);
 }
 

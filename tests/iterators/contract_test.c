@@ -166,7 +166,19 @@ static turb_state finish_move(struct subject *s, turb_state state, const struct 
   return state;
 }
 
+/* What keeps the current entry readable is named by the cursor itself; of other entries it knows nothing. Asked in every state. */
+static void check_windows(const struct subject *s, const struct slot *stranger) {
+  const struct cursor *c = s->cursor;
+  if (c->state == TURB_READY) {
+    const struct window *window = cursor_window_of(c, c->slot);
+    CHECK_MSG(window ? window_covers(window, c->slot) : c->source->memtable != NULL, "no window holds the current entry");
+  }
+  CHECK(!cursor_window_of(c, stranger));
+}
+
 static void check_at(struct subject *s, turb_state state, ptrdiff_t at) {
+  static const struct slot stranger;
+  check_windows(s, &stranger);
   if (state == TURB_FAILED) {
     (void)!cursor_error(s->cursor, fresh());
     FAIL("failed: %s", err.message);
@@ -366,6 +378,21 @@ TEST(contract, concat) {
 }
 TEST(contract, concat_streaming) {
   obey(OF_CONCAT_STREAM);
+}
+/* A run without tables, as a child of every kind of parent. */
+TEST(contract, empty_run) {
+  for (uint64_t round = 0; round < 8; round++) {
+    struct subject s;
+    begin(&s, test_seed() + round);
+    struct cursor *children[2] = {add_concat(&s, 0, 1, round & 1), NULL};
+    children[1] = round & 2 ? add_memtable(&s, 50) : add_concat(&s, 0, 1, false);
+    s.expected = world_join(s.parts, s.part_count);
+    CHECK_OK_ERR(merge_cursor_open(&s.world.context, children, 2, &s.cursor, fresh()), &err);
+    if (round & 4)
+      s.cursor = make_visible(&s, s.cursor);
+    walk(&s, round & 4, 100);
+    end(&s);
+  }
 }
 TEST(contract, merge) {
   obey(OF_MERGE);
