@@ -315,11 +315,11 @@ static void count_stall(turb_db *db, turb_collection *collection, uint64_t begin
 static struct job *next_maintained(turb_db *db) {
   uint64_t when_ns;
   for (turb_job_kind kind = TURB_JOB_FLUSH; kind <= TURB_JOB_MERGE; kind++) {
-    struct job **job = &db->maintained[kind];
-    if (!*job)
-      *job = begin_job(db, kind, kind, &when_ns);
-    if (*job)
-      return *job;
+    struct job *job = db->maintained[kind];
+    if (!job)
+      job = db->maintained[kind] = begin_job(db, kind, kind, &when_ns);
+    if (job)
+      return job;
   }
   return NULL;
 }

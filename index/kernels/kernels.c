@@ -306,7 +306,6 @@ static void one_tile(const struct kernel_query *const *queries, size_t query_cou
     return;
   }
   const struct kernel_query *filled_queries[MAX_TILE_QUERIES];
-  assert(query_count != 0 && row_count != 0);
   const void *filled_rows[MAX_TILE_ROWS];
   double filled_norms[MAX_TILE_ROWS];
   float results[MAX_TILE_QUERIES * MAX_TILE_ROWS];
@@ -351,7 +350,7 @@ void kernel_tile(const struct kernel_query *const *queries, size_t query_count, 
     }
     return;
   }
-  const void *pointers[TILE_ROWS];
+  const void *pointers[TILE_ROWS] = {NULL};
   size_t together = TILE_ROWS_BYTES / queries[0]->row_bytes / kernel->tile_rows * kernel->tile_rows;
   size_t most = TILE_ROWS / kernel->tile_rows * kernel->tile_rows;
   if (together < kernel->tile_rows)
