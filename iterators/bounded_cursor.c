@@ -1,6 +1,6 @@
 /* iterators/bounded_cursor: a child within [lower, upper). Windows are clipped when they are entered, so moves within them cost nothing.
  *
- * Invariant: READY means that [window_begin, window_end) lies within the bounds. The child may stand beyond them when this cursor is at
+ * Invariant: READY means that the window lies within the bounds. The child may stand beyond them when this cursor is at
  * END. */
 #include "iterators/cursor_parts.h"
 
@@ -26,24 +26,61 @@ static const struct slot *first_not_below(const struct slot *begin, const struct
   return begin;
 }
 
+/* The same among refs [begin, end), which are in key order. */
+static const struct cursor_ref *first_ref_not_below(const struct cursor_ref *begin, const struct cursor_ref *end, turb_bytes key) {
+  while (begin < end) {
+    const struct cursor_ref *middle = begin + (end - begin) / 2;
+    if (compare_key(middle->slot, key) < 0)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
+}
+
+/* Clips the window; false when the current entry is out of it. */
+static bool clip_slots(struct bounded_cursor *self) {
+  struct cursor *c = &self->head;
+  const struct key_bounds *b = &self->bounds;
+  if (b->upper.size && compare_key(c->window_end - 1, b->upper) >= 0)
+    c->window_end = first_not_below(c->window_begin, c->window_end, b->upper);
+  if (b->lower.size && compare_key(c->window_begin, b->lower) < 0)
+    c->window_begin = first_not_below(c->window_begin, c->window_end, b->lower);
+  return c->slot < c->window_end && c->slot >= c->window_begin;
+}
+
+static bool clip_stretch(struct bounded_cursor *self) {
+  struct cursor *c = &self->head;
+  const struct key_bounds *b = &self->bounds;
+  if (b->upper.size && compare_key(c->ref_last->slot, b->upper) >= 0)
+    c->ref_last = first_ref_not_below(c->ref_first, c->ref_last, b->upper) - 1;
+  if (c->ref > c->ref_last)
+    return false;
+  if (b->lower.size && compare_key(c->ref_first->slot, b->lower) < 0)
+    c->ref_first = first_ref_not_below(c->ref_first, c->ref_last + 1, b->lower);
+  return c->ref >= c->ref_first;
+}
+
+static bool is_within(const struct bounded_cursor *self) {
+  const struct key_bounds *b = &self->bounds;
+  const struct slot *slot = self->head.slot;
+  return !(b->upper.size && compare_key(slot, b->upper) >= 0) && !(b->lower.size && compare_key(slot, b->lower) < 0);
+}
+
 static turb_state show(struct bounded_cursor *self) {
   struct cursor *c = &self->head;
   const struct cursor *child = self->child;
   if (child->state != TURB_READY) {
     c->placed = true;
     if (child->state == TURB_END || child->state == TURB_FAILED)
-      c->slot = c->window_begin = c->window_end = NULL;
+      cursor_show_none(c);
     return c->state = child->state;
   }
   cursor_mirror(c, child);
-  const struct key_bounds *b = &self->bounds;
-  if (b->upper.size && compare_key(c->window_end - 1, b->upper) >= 0)
-    c->window_end = first_not_below(c->window_begin, c->window_end, b->upper);
-  if (b->lower.size && compare_key(c->window_begin, b->lower) < 0)
-    c->window_begin = first_not_below(c->window_begin, c->window_end, b->lower);
-  if (c->slot >= c->window_end || c->slot < c->window_begin)
-    return c->state = TURB_END;
-  return TURB_READY;
+  if (c->ref ? clip_stretch(self) : c->window_end ? clip_slots(self) : is_within(self))
+    return TURB_READY;
+  cursor_show_none(c);
+  return c->state = TURB_END;
 }
 
 static turb_state bounded_resume(struct cursor *cursor) {
@@ -58,7 +95,7 @@ static turb_state relative(struct bounded_cursor *self, bool backward) {
     return bounded_resume(c);
   if (c->state != TURB_READY)
     return c->state;
-  self->child->slot = c->slot;
+  cursor_follow(self->child, c);
   (void)(backward ? cursor_retreat(self->child) : cursor_advance(self->child));
   return show(self);
 }
@@ -71,7 +108,7 @@ static turb_state bounded_retreat(struct cursor *cursor) {
 
 static void sync_down(struct bounded_cursor *self) {
   if (self->head.state == TURB_READY)
-    self->child->slot = self->head.slot;
+    cursor_follow(self->child, &self->head);
 }
 
 static turb_state bounded_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
@@ -140,7 +177,7 @@ static turb_state bounded_batch(struct cursor *cursor, struct cursor_batch *batc
   const uint32_t from = batch->count;
   (void)cursor_take(self->child, batch, backward);
   if (clip(self, batch, from, backward)) {
-    cursor->slot = cursor->window_begin = cursor->window_end = NULL;
+    cursor_show_none(cursor);
     return cursor->state = TURB_END;
   }
   return show(self);

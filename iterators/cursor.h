@@ -23,8 +23,9 @@
  *   FAILED    FAILED                   moves, error cleared     FAILED                   takes none, FAILED        frees
  *
  * Rules
- *  1. `window_begin <= slot < window_end` are slots that lie side by side in one page: advance and retreat within them are inline and call
- *     nothing.
+ *  1. A window is what advance and retreat step through inline, calling nothing. Leaves have slots that lie side by side in one page:
+ *     `window_begin <= slot < window_end`. Kinds that choose among entries have a *stretch* of refs that they found ahead: `ref` is the
+ *     current entry's, [ref_first, ref_last] the window (both ends in it). Whichever a kind does not have is NULL.
  *  2. The old entry stays readable until the move completes (READY, END or FAILED): a leaf keeps its page pinned until then. A parent that
  *     steps a child several
  *     times during one of its own moves holds the pages it leaves in a batch.
@@ -125,24 +126,39 @@ struct cursor { /* the head of every kind */
   const struct cursor_ops *ops;
   const struct slot *slot; /* the current entry; meaningful while READY, and while PENDING or YIELD the old one (or NULL) */
   const struct slot *window_begin, *window_end;
+  const struct cursor_ref *ref, *ref_first, *ref_last;
   const struct source *source; /* of `slot` */
-  struct window *window;       /* what keeps the current window readable, or NULL */
+  struct window *window;       /* what keeps a window of slots readable, or NULL (of a stretch: ask cursor_window_of) */
   struct cursor_context *context;
   turb_state state;
   bool placed; /* false: FRESH */
 };
 
 static inline turb_state cursor_advance(struct cursor *cursor) {
-  if (cursor->state == TURB_READY && cursor->slot + 1 < cursor->window_end) {
-    cursor->slot++;
-    return TURB_READY;
+  if (cursor->state == TURB_READY) {
+    if (cursor->ref != cursor->ref_last) {
+      cursor->slot = (++cursor->ref)->slot;
+      cursor->source = cursor->ref->source;
+      return TURB_READY;
+    }
+    if (cursor->slot + 1 < cursor->window_end) {
+      cursor->slot++;
+      return TURB_READY;
+    }
   }
   return cursor->ops->advance(cursor);
 }
 static inline turb_state cursor_retreat(struct cursor *cursor) {
-  if (cursor->state == TURB_READY && cursor->slot > cursor->window_begin) {
-    cursor->slot--;
-    return TURB_READY;
+  if (cursor->state == TURB_READY) {
+    if (cursor->ref != cursor->ref_first) {
+      cursor->slot = (--cursor->ref)->slot;
+      cursor->source = cursor->ref->source;
+      return TURB_READY;
+    }
+    if (cursor->window_end && cursor->slot > cursor->window_begin) {
+      cursor->slot--;
+      return TURB_READY;
+    }
   }
   return cursor->ops->retreat(cursor);
 }

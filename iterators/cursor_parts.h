@@ -17,15 +17,48 @@ static inline turb_status cursor_error_unless_failed(const struct cursor *cursor
                                       : TURB_OK;
 }
 
+/* The current entry is alone in its window: what is beside it takes a call. */
+static inline void cursor_show_one(struct cursor *cursor, const struct slot *slot, const struct source *source) {
+  cursor->slot = slot;
+  cursor->source = source;
+  cursor->window_begin = cursor->window_end = NULL;
+  cursor->ref = cursor->ref_first = cursor->ref_last = NULL;
+}
+/* The window is a stretch; `ref` the current entry's. */
+static inline void cursor_show_stretch(struct cursor *cursor, const struct cursor_ref *ref, const struct cursor_ref *first,
+                                       const struct cursor_ref *last) {
+  cursor_show_one(cursor, ref->slot, ref->source);
+  cursor->ref = ref;
+  cursor->ref_first = first;
+  cursor->ref_last = last;
+}
+static inline void cursor_show_none(struct cursor *cursor) {
+  cursor_show_one(cursor, NULL, NULL);
+}
+
 /* A parent that passes its child's window on. */
 static inline void cursor_mirror(struct cursor *parent, const struct cursor *child) {
   parent->slot = child->slot;
   parent->window_begin = child->window_begin;
   parent->window_end = child->window_end;
+  parent->ref = child->ref;
+  parent->ref_first = child->ref_first;
+  parent->ref_last = child->ref_last;
   parent->source = child->source;
   parent->window = child->window;
   parent->state = child->state;
   parent->placed = true;
+}
+/* The child learns of inline moves on the mirror. */
+static inline void cursor_follow(struct cursor *child, const struct cursor *parent) {
+  child->slot = parent->slot;
+  child->ref = parent->ref;
+  child->source = parent->source;
+}
+
+/* What keeps the current entry readable, whatever kind of window it is in. */
+static inline struct window *cursor_current_window(const struct cursor *cursor) {
+  return cursor->window || !cursor->ref ? cursor->window : cursor_window_of(cursor, cursor->slot);
 }
 
 #endif

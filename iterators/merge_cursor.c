@@ -1,190 +1,49 @@
-/* iterators/merge_cursor: k children, one order, by a loser tree on cached key prefixes.
+/* iterators/merge_cursor: k children, one order, by a loser tree (merge_tree.h).
  *
- * For each child the tree compares one integer: eight key bytes of its current entry after the bytes that the keys of all children's
- * current windows share. While a child
- * walks within a page, that integer comes from the slot alone (its own prefix, shifted under what the page shares); keys themselves are
- * compared only where the integers are equal.
+ * A seek shows one entry. From the first relative move on, entries are found ahead: a *stretch* of refs that advance and retreat step
+ * through inline, small at first and doubled up to MERGE_STRETCH. A stretch may cross windows of children; it holds those that they left.
  *
- *   tree[0] is the winner, tree[1..k-1] hold the losers of their matches; leaf i's first match is at (k + i) / 2.
+ *   state      the current entry                       the children stand
+ *   peeked     the winner's (no stretch)               each on its first entry not before the current one
+ *   stretched  a ref of the stretch                    each on its first entry after the stretch (`mover` may still be on its way there)
+ *   moving     the old one (or none)                   `waiting` says whether one (`mover`) or all of them are under way
  *
  * Invariants
- *  1. READY: all children are READY or END in the direction `backward`; the winner's entry is the current one.
- *  2. All keys of all current windows of live children begin with shared[0..shared_size).
- *  3. prefix[i] belongs to child i's current slot under shared_size and the direction (inverted backward, so that the smallest always
- *     wins); UINT64_MAX when the child ended.
- *  4. PENDING or YIELD: `waiting` says whether one child (`mover`) or all of them are under way; no child is ever taken out of the tree.
- *  5. Equal entries (same key, same sequence) come in the order of children forward, in the reverse order backward.
+ *  1. The tree is right when `waiting` is WAITING_NONE: all children are READY or END in its direction.
+ *  2. No child is ever taken out of the tree: one that waits, failed or was dropped half way is where it was, and the next seek moves all.
+ *  3. Refs of the stretch are readable: their pages are held by `stretch`, or are current windows of children.
+ *  4. While a move is under way, `old` holds the page of the old entry.
  */
 #include <assert.h>
 
-#include "base/coding.h"
 #include "iterators/cursor_parts.h"
+#include "iterators/merge_tree.h"
 
-#define SHARED_MAX 256u
+#define MERGE_STRETCH     64u
+#define MERGE_STRETCH_MIN 8u
+#define MERGE_HELD        64u
 
 enum waiting { WAITING_NONE, WAITING_ONE, WAITING_ALL };
 
-struct lane_prefix { /* how a child's slots give prefixes in its current window */
-  uint64_t fixed;    /* the bytes that the page shares beyond shared_size, in place */
-  uint32_t shift;    /* bits to move slot->prefix down below them; 64 and more: nothing of it is left */
-  bool from_key;     /* the page shares less than shared_size: take the bytes from the key */
-};
-
 struct merge_cursor {
   struct cursor head;
-  uint32_t count;
-  uint32_t mover;
+  struct merge_tree tree;
   enum waiting waiting;
-  bool backward;
-  struct cursor **children;
-  uint64_t *prefix;
-  uint32_t *tree;
-  struct lane_prefix *lanes;
-  struct window *old; /* of the old entry, while a move of all children is under way */
-  uint32_t shared_size;
-  uint32_t growth_countdown; /* window changes until the shared bytes are looked for anew */
-  uint8_t shared[SHARED_MAX];
+  uint32_t mover;
+  struct window *old;
+  struct cursor_batch stretch;
+  uint32_t wish; /* entries of the next stretch */
+  struct cursor_ref refs[MERGE_STRETCH];
+  uint16_t givers[MERGE_STRETCH]; /* which child each came from */
+  struct window *held[MERGE_HELD];
 };
 
-/* ---- prefixes ---- */
-
-/* Eight bytes of a key from `from` on, zeros past its end. */
-static uint64_t key_bytes_at(const struct slot *slot, uint32_t from) {
-  const uint8_t *key = slot_key(slot);
-  return slot->key_size > from ? key_prefix8(key + from, slot->key_size - from) : 0;
+static struct cursor *child_of(const struct merge_cursor *self, uint32_t i) {
+  return self->tree.lanes[i].child;
 }
 
-static inline uint64_t slot_prefix(const struct merge_cursor *self, const struct lane_prefix *lane, const struct slot *slot) {
-  uint64_t prefix;
-  if (__builtin_expect(lane->from_key, 0))
-    prefix = key_bytes_at(slot, self->shared_size);
-  else
-    prefix = lane->fixed | (lane->shift < 64 ? slot->prefix >> lane->shift : 0);
-  return self->backward ? ~prefix : prefix;
-}
-
-static void set_lane(struct merge_cursor *self, uint32_t i) {
-  const struct slot *slot = self->children[i]->slot;
-  const struct slot_page *page = slot_page_of(slot);
-  struct lane_prefix *lane = &self->lanes[i];
-  *lane = (struct lane_prefix){0};
-  if (page->shared_prefix_size < self->shared_size) {
-    lane->from_key = true;
-    return;
-  }
-  const uint32_t extra = page->shared_prefix_size - self->shared_size;
-  lane->shift = extra * 8;
-  if (!extra)
-    return;
-  lane->fixed = key_bytes_at(slot, self->shared_size);
-  if (extra < 8)
-    lane->fixed &= ~(UINT64_MAX >> (extra * 8));
-}
-
-static size_t shared_with(const struct merge_cursor *self, const struct slot *slot) {
-  return key_shared_prefix(self->shared, self->shared_size, slot_key(slot), slot->key_size);
-}
-
-static void set_prefix(struct merge_cursor *self, uint32_t i) {
-  const struct cursor *child = self->children[i];
-  self->prefix[i] = child->state == TURB_READY ? slot_prefix(self, &self->lanes[i], child->slot) : UINT64_MAX;
-}
-
-static void set_all_prefixes(struct merge_cursor *self) {
-  for (uint32_t i = 0; i < self->count; i++) {
-    if (self->children[i]->state == TURB_READY)
-      set_lane(self, i);
-    set_prefix(self, i);
-  }
-}
-
-/* Finds the bytes that all current windows share. */
-static void find_shared(struct merge_cursor *self) {
-  bool first = true;
-  self->shared_size = 0;
-  for (uint32_t i = 0; i < self->count; i++) {
-    const struct cursor *child = self->children[i];
-    if (child->state != TURB_READY)
-      continue;
-    if (first) {
-      const struct slot *slot = child->window_begin;
-      self->shared_size = slot->key_size < SHARED_MAX ? slot->key_size : SHARED_MAX;
-      memcpy(self->shared, slot_key(slot), self->shared_size);
-      first = false;
-    }
-    self->shared_size = (uint32_t)shared_with(self, child->window_begin);
-    self->shared_size = (uint32_t)shared_with(self, child->window_end - 1);
-    if (!self->shared_size)
-      break;
-  }
-  self->growth_countdown = self->count * 4;
-}
-
-/* ---- the tree ---- */
-
-/* Whether a comes before b where their prefixes are equal. */
-static __attribute__((noinline)) bool before_by_key(const struct merge_cursor *self, uint32_t a, uint32_t b) {
-  const struct cursor *x = self->children[a], *y = self->children[b];
-  if (x->state != TURB_READY || y->state != TURB_READY)
-    return x->state == TURB_READY || (y->state != TURB_READY && a < b);
-  const int c = slot_compare(x->slot, y->slot);
-  if (c)
-    return self->backward ? c > 0 : c < 0;
-  return self->backward ? a > b : a < b;
-}
-
-static inline bool before(const struct merge_cursor *self, uint32_t a, uint32_t b) {
-  const uint64_t x = self->prefix[a], y = self->prefix[b];
-  return __builtin_expect(x != y, 1) ? x < y : before_by_key(self, a, b);
-}
-
-/* Child i's entry changed: plays its matches up to the top. */
-static inline void replay(struct merge_cursor *self, uint32_t i) {
-  uint32_t winner = i;
-  for (uint32_t node = (self->count + i) / 2; node; node /= 2) {
-    const uint32_t loser = self->tree[node];
-    const uint64_t x = self->prefix[loser], y = self->prefix[winner];
-    bool swap = x < y;
-    if (__builtin_expect(x == y, 0))
-      swap = before_by_key(self, loser, winner);
-    self->tree[node] = swap ? winner : loser;
-    winner = swap ? loser : winner;
-  }
-  self->tree[0] = winner;
-}
-
-/* Plays all matches below `node`; returns the winner. */
-static uint32_t build_node(struct merge_cursor *self, uint32_t node) {
-  if (node >= self->count)
-    return node - self->count;
-  const uint32_t left = build_node(self, 2 * node), right = build_node(self, 2 * node + 1);
-  const bool left_first = before(self, left, right);
-  self->tree[node] = left_first ? right : left;
-  return left_first ? left : right;
-}
-
-static void build(struct merge_cursor *self) {
-  find_shared(self);
-  set_all_prefixes(self);
-  self->tree[0] = self->count > 1 ? build_node(self, 1) : 0;
-}
-
-/* Child i entered another window: keeps invariant 2, then its prefix. */
-static void entered_window(struct merge_cursor *self, uint32_t i) {
-  const struct cursor *child = self->children[i];
-  size_t shared = shared_with(self, child->window_begin);
-  if (child->window_end - child->window_begin > 1) {
-    const size_t last = shared_with(self, child->window_end - 1);
-    if (last < shared)
-      shared = last;
-  }
-  if (shared < self->shared_size || --self->growth_countdown == 0) {
-    build(self);
-    return;
-  }
-  set_lane(self, i);
-  set_prefix(self, i);
-  replay(self, i);
+static bool is_peeked(const struct merge_cursor *self) {
+  return !self->head.ref;
 }
 
 /* ---- outcomes ---- */
@@ -194,100 +53,225 @@ static void release_old(struct merge_cursor *self) {
   self->old = NULL;
 }
 
-static turb_state show_winner(struct merge_cursor *self) {
-  struct cursor *c = &self->head;
-  const struct cursor *winner = self->children[self->tree[0]];
-  self->waiting = WAITING_NONE;
-  release_old(self);
-  if (winner->state != TURB_READY) {
-    c->slot = c->window_begin = c->window_end = NULL;
-    c->window = NULL;
-    return c->state = TURB_END;
+/* A move begins: the page of the current entry stays, also when that was the old one of a move that is dropped. */
+static void leave(struct merge_cursor *self) {
+  const struct cursor *c = &self->head;
+  if (c->state == TURB_READY) {
+    struct window *window = window_retain(c->window ? c->window : cursor_window_of(c, c->slot));
+    release_old(self);
+    self->old = window;
+    cursor_batch_release(&self->stretch);
   }
-  c->slot = winner->slot;
-  c->window_begin = winner->slot;
-  c->window_end = winner->slot + 1;
-  c->window = winner->window;
-  c->source = winner->source;
-  return c->state = TURB_READY;
 }
 
 static turb_state stopped(struct merge_cursor *self, turb_state state) {
-  if (state == TURB_FAILED) {
+  if (state == TURB_FAILED || state == TURB_END) {
     release_old(self);
-    self->head.slot = NULL;
+    cursor_show_none(&self->head);
     self->head.window = NULL;
   }
   return self->head.state = state;
 }
 
-/* All children were sent somewhere: READY or END when all have arrived. */
+/* The winner's entry is the current one. */
+static turb_state peek(struct merge_cursor *self) {
+  const struct merge_lane *lane = &self->tree.lanes[self->tree.winner];
+  if (!lane->slot)
+    return stopped(self, TURB_END);
+  release_old(self);
+  merge_lane_sync(lane);
+  cursor_show_one(&self->head, lane->slot, lane->source);
+  self->head.window = cursor_current_window(lane->child);
+  return self->head.state = TURB_READY;
+}
+
+/* ---- children under way ---- */
+
+/* All children were sent somewhere: the tree is right when all have arrived. */
 static turb_state settle_all(struct merge_cursor *self) {
   turb_state worst = TURB_READY;
-  for (uint32_t i = 0; i < self->count; i++) {
-    const turb_state state = self->children[i]->state;
+  for (uint32_t i = 0; i < self->tree.count; i++) {
+    const turb_state state = child_of(self, i)->state;
     if (state == TURB_FAILED) {
       self->mover = i;
-      return stopped(self, TURB_FAILED);
+      return TURB_FAILED;
     }
     if (state == TURB_PENDING || (state == TURB_YIELD && worst == TURB_READY))
       worst = state;
   }
   if (worst != TURB_READY)
-    return stopped(self, worst);
-  build(self);
-  return show_winner(self);
+    return worst;
+  self->waiting = WAITING_NONE;
+  merge_tree_build(&self->tree);
+  return TURB_READY;
 }
 
-/* One child moved on. */
+/* The mover was sent on. */
 static turb_state settle_one(struct merge_cursor *self) {
-  const uint32_t i = self->mover;
-  const turb_state state = self->children[i]->state;
-  if (state == TURB_READY) {
-    entered_window(self, i);
-  } else if (state == TURB_END) {
-    self->prefix[i] = UINT64_MAX;
-    replay(self, i);
-  } else {
+  const turb_state state = child_of(self, self->mover)->state;
+  if (state != TURB_READY && state != TURB_END) {
     self->waiting = WAITING_ONE;
-    return stopped(self, state);
+    return state;
   }
-  return show_winner(self);
+  self->waiting = WAITING_NONE;
+  merge_tree_update(&self->tree, self->mover);
+  return TURB_READY;
+}
+
+/* Goes on with what is under way. READY: nothing is. */
+static turb_state settle(struct merge_cursor *self) {
+  if (self->waiting == WAITING_NONE)
+    return TURB_READY;
+  if (self->waiting == WAITING_ONE) {
+    (void)cursor_resume(child_of(self, self->mover));
+    return settle_one(self);
+  }
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    (void)cursor_resume(child_of(self, i));
+  return settle_all(self);
+}
+
+/* ---- taking ---- */
+
+/* The batch keeps the page of the lane's entry when the child is to leave it. A child with a stretch may let go of any of its pages. */
+static bool hold_left(struct cursor_batch *batch, const struct cursor *child, bool backward) {
+  const bool stays = child->window_end && (backward ? child->slot > child->window_begin : child->slot + 1 < child->window_end);
+  return stays || cursor_batch_hold(batch, cursor_current_window(child));
+}
+
+/* The winner stands on the last slot of its window: takes it and sends the child on. False: there is no room to hold the window. */
+static bool leave_window(struct merge_cursor *self, struct cursor_batch *batch, uint16_t *givers, turb_state *state) {
+  const uint32_t i = self->tree.winner;
+  struct merge_lane *lane = &self->tree.lanes[i];
+  merge_lane_sync(lane);
+  if (!hold_left(batch, lane->child, self->tree.backward))
+    return false;
+  if (givers)
+    givers[batch->count] = (uint16_t)i;
+  batch->refs[batch->count++] = (struct cursor_ref){lane->slot, lane->source};
+  self->mover = i;
+  (void)(self->tree.backward ? cursor_retreat(lane->child) : cursor_advance(lane->child));
+  *state = settle_one(self);
+  return true;
+}
+
+/* Appends entries from the tree on: READY when the batch is full (of refs or of windows), END, or the state of the mover. */
+static turb_state take(struct merge_cursor *self, struct cursor_batch *batch, uint16_t *givers) {
+  turb_state state = TURB_READY;
+  while (state == TURB_READY && merge_tree_take(&self->tree, batch->refs, givers, &batch->count, batch->capacity)) {
+    if (!self->tree.lanes[self->tree.winner].slot)
+      return TURB_END;
+    if (!leave_window(self, batch, givers, &state))
+      break;
+  }
+  return state;
+}
+
+/* Refs of a walk in key order, whatever its direction. */
+static void put_in_order(struct merge_cursor *self) {
+  for (uint32_t i = 0, j = self->stretch.count - 1; self->tree.backward && i < j; i++, j--) {
+    const struct cursor_ref ref = self->refs[i];
+    self->refs[i] = self->refs[j];
+    self->refs[j] = ref;
+    const uint16_t giver = self->givers[i];
+    self->givers[i] = self->givers[j];
+    self->givers[j] = giver;
+  }
+}
+
+/* The next stretch, of which the first `skip` entries were seen. */
+static turb_state stretch_on(struct merge_cursor *self, uint32_t skip) {
+  struct cursor_batch *stretch = &self->stretch;
+  turb_state state = settle(self);
+  while (state == TURB_READY) {
+    stretch->capacity = self->wish;
+    self->wish = self->wish * 2 < MERGE_STRETCH ? self->wish * 2 : MERGE_STRETCH;
+    state = take(self, stretch, self->givers);
+    const uint32_t count = stretch->count;
+    if (count > skip) {
+      put_in_order(self);
+      release_old(self);
+      self->head.window = NULL;
+      cursor_show_stretch(&self->head, &self->refs[self->tree.backward ? count - 1 - skip : skip], self->refs, &self->refs[count - 1]);
+      return self->head.state = TURB_READY;
+    }
+    skip -= count;
+    cursor_batch_release(stretch);
+  }
+  return stopped(self, state);
 }
 
 /* ---- moves ---- */
 
 static turb_state merge_resume(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
-  if (self->waiting == WAITING_ONE) {
-    (void)cursor_resume(self->children[self->mover]);
-    return settle_one(self);
-  }
-  for (uint32_t i = 0; i < self->count; i++)
-    (void)cursor_resume(self->children[i]);
-  return settle_all(self);
+  const bool all = self->waiting == WAITING_ALL;
+  const turb_state state = settle(self);
+  if (state != TURB_READY)
+    return stopped(self, state);
+  return all ? peek(self) : stretch_on(self, 0);
 }
 
 static void begin_all(struct merge_cursor *self, bool backward) {
-  struct cursor *c = &self->head;
-  if (c->slot && !self->old)
-    self->old = window_retain(c->window); /* also of a move that is dropped while PENDING */
+  leave(self);
   self->waiting = WAITING_ALL;
-  self->backward = backward;
-  c->placed = true;
+  self->tree.backward = backward;
+  self->wish = MERGE_STRETCH_MIN;
+  self->head.placed = true;
 }
 
-/* Every child to the other side of the current entry. One that ended in the old direction begins at that end. */
-static turb_state turn(struct merge_cursor *self, bool backward) {
-  begin_all(self, backward);
-  for (uint32_t i = 0; i < self->count; i++) {
-    struct cursor *child = self->children[i];
-    if (child->state == TURB_READY)
-      (void)(backward ? cursor_retreat(child) : cursor_advance(child));
-    else
-      (void)(backward ? cursor_last(child) : cursor_first(child));
+static turb_state all_sent(struct merge_cursor *self) {
+  const turb_state state = settle_all(self);
+  return state == TURB_READY ? peek(self) : stopped(self, state);
+}
+
+/* Peeked: a child one step to the other side. One that ended in the old direction begins at that end. */
+static void turn_child(struct cursor *child, bool backward) {
+  if (child->state == TURB_READY)
+    (void)(backward ? cursor_retreat(child) : cursor_advance(child));
+  else
+    (void)(backward ? cursor_last(child) : cursor_first(child));
+}
+
+/* Stretched: a child to its neighbour of the current entry, with which the stretch of `count` refs ends on that side. Within its window
+ * where it did not come from another one meanwhile, else by a seek; `equal_comes` says whether an equal entry of this child is beyond
+ * the current one in the order of children. */
+static void turn_child_over(const struct merge_cursor *self, struct cursor *child, uint32_t count, bool backward, bool equal_comes) {
+  const struct slot *at = self->head.slot;
+  if (child->state == TURB_READY && child->window_end) {
+    const struct slot *slot = child->slot; /* the first beyond the stretch, then the last within it */
+    for (uint32_t i = 0; i < count; i++) {
+      const struct slot *ref = self->refs[i].slot;
+      if (ref >= child->window_begin && ref < child->window_end && (backward ? ref < slot : ref > slot))
+        slot = ref;
+    }
+    if (backward ? slot > child->window_begin : slot + 1 < child->window_end) {
+      child->slot = backward ? slot - 1 : slot + 1;
+      return;
+    }
   }
-  return settle_all(self);
+  const uint64_t sequence = slot_sequence(at);
+  if (backward)
+    (void)cursor_seek_before(child, slot_key_bytes(at), equal_comes ? sequence - 1 : sequence);
+  else
+    (void)cursor_seek(child, slot_key_bytes(at), equal_comes ? sequence : sequence - 1);
+}
+
+static turb_state turn(struct merge_cursor *self, bool backward) {
+  struct cursor *c = &self->head;
+  const bool peeked = is_peeked(self);
+  const uint32_t count = self->stretch.count;
+  const uint32_t giver = peeked ? 0 : self->givers[c->ref - self->refs];
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    merge_lane_sync(&self->tree.lanes[i]);
+  begin_all(self, backward);
+  for (uint32_t i = 0; i < self->tree.count; i++) {
+    if (peeked)
+      turn_child(child_of(self, i), backward);
+    else
+      turn_child_over(self, child_of(self, i), count, backward, backward ? i < giver : i > giver);
+  }
+  return all_sent(self);
 }
 
 static turb_state relative(struct merge_cursor *self, bool backward) {
@@ -296,19 +280,11 @@ static turb_state relative(struct merge_cursor *self, bool backward) {
     return merge_resume(c);
   if (c->state != TURB_READY)
     return c->state;
-  if (backward != self->backward)
+  if (backward != self->tree.backward)
     return turn(self, backward);
-  const uint32_t i = self->tree[0];
-  struct cursor *child = self->children[i];
-  if (backward ? child->slot > child->window_begin : child->slot + 1 < child->window_end) {
-    child->slot += backward ? -1 : 1;
-    self->prefix[i] = slot_prefix(self, &self->lanes[i], child->slot);
-    replay(self, i);
-    return show_winner(self);
-  }
-  self->mover = i;
-  (void)(backward ? cursor_retreat(child) : cursor_advance(child));
-  return settle_one(self);
+  const uint32_t skip = is_peeked(self);
+  leave(self);
+  return stretch_on(self, skip);
 }
 static turb_state merge_advance(struct cursor *cursor) {
   return relative((struct merge_cursor *)cursor, false);
@@ -320,80 +296,89 @@ static turb_state merge_retreat(struct cursor *cursor) {
 static turb_state merge_seek(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, false);
-  for (uint32_t i = 0; i < self->count; i++)
-    (void)cursor_seek(self->children[i], key, sequence);
-  return settle_all(self);
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    (void)cursor_seek(child_of(self, i), key, sequence);
+  return all_sent(self);
 }
 static turb_state merge_seek_before(struct cursor *cursor, turb_bytes key, uint64_t sequence) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, true);
-  for (uint32_t i = 0; i < self->count; i++)
-    (void)cursor_seek_before(self->children[i], key, sequence);
-  return settle_all(self);
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    (void)cursor_seek_before(child_of(self, i), key, sequence);
+  return all_sent(self);
 }
 static turb_state merge_first(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, false);
-  for (uint32_t i = 0; i < self->count; i++)
-    (void)cursor_first(self->children[i]);
-  return settle_all(self);
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    (void)cursor_first(child_of(self, i));
+  return all_sent(self);
 }
 static turb_state merge_last(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   begin_all(self, true);
-  for (uint32_t i = 0; i < self->count; i++)
-    (void)cursor_last(self->children[i]);
-  return settle_all(self);
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    (void)cursor_last(child_of(self, i));
+  return all_sent(self);
 }
 
-/* The inner loop of every merge: takes the winner's entry, steps it within its window, plays its matches. */
+/* ---- batches ---- */
+
+/* What the stretch still has goes to the batch first. False: there is no more room, and the cursor stands on what was not taken. */
+static bool take_stretch(struct merge_cursor *self, struct cursor_batch *batch, bool backward) {
+  struct cursor *c = &self->head;
+  for (;;) {
+    if (batch->count == batch->capacity || !cursor_batch_hold(batch, cursor_window_of(c, c->slot)))
+      return false;
+    batch->refs[batch->count++] = *c->ref;
+    if (c->ref == (backward ? c->ref_first : c->ref_last))
+      return true;
+    (void)(backward ? cursor_retreat(c) : cursor_advance(c));
+  }
+}
+
 static turb_state merge_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
-  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
-    (void)merge_resume(cursor);
-  if (cursor->state == TURB_READY && backward != self->backward) { /* only after a seek in the other direction */
-    batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
-    if (!cursor_batch_hold(batch, cursor->window))
-      return cursor->state;
-    (void)turn(self, backward);
+  if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD) {
+    const turb_state state = settle(self);
+    (void)(state == TURB_READY ? peek(self) : stopped(self, state));
   }
   if (cursor->state != TURB_READY)
     return cursor->state;
-  const ptrdiff_t step = backward ? -1 : 1;
-  uint32_t count = batch->count;
-  while (count < batch->capacity) {
-    const uint32_t i = self->tree[0];
-    struct cursor *child = self->children[i];
-    const struct slot *slot = child->slot;
-    if (child->state != TURB_READY)
-      break; /* all ended */
-    if (__builtin_expect(backward ? slot > child->window_begin : slot + 1 < child->window_end, 1)) {
-      batch->refs[count++] = (struct cursor_ref){slot, child->source};
-      child->slot = slot + step;
-      self->prefix[i] = slot_prefix(self, &self->lanes[i], slot + step);
-      replay(self, i);
-      continue;
-    }
-    if (!cursor_batch_hold(batch, child->window))
-      break;
-    batch->refs[count++] = (struct cursor_ref){slot, child->source};
-    self->mover = i;
-    (void)(backward ? cursor_retreat(child) : cursor_advance(child));
-    if (settle_one(self) != TURB_READY) {
-      batch->count = count;
-      return cursor->state;
-    }
+  const bool turns = backward != self->tree.backward;
+  if (!is_peeked(self)) {
+    if (!take_stretch(self, batch, backward))
+      return TURB_READY;
+  } else if (turns) {
+    if (batch->count == batch->capacity || !cursor_batch_hold(batch, cursor->window))
+      return TURB_READY;
+    batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
   }
-  batch->count = count;
-  return show_winner(self);
+  if (turns)
+    (void)turn(self, backward);
+  else
+    cursor_batch_release(&self->stretch);
+  turb_state state = turns ? cursor->state : settle(self);
+  if (state == TURB_READY)
+    state = take(self, batch, NULL);
+  if (state == TURB_READY)
+    return peek(self);
+  if (!self->old)
+    cursor_show_none(cursor); /* what was taken is the batch's */
+  return stopped(self, state);
 }
+
+/* ---- the rest ---- */
 
 static struct window *merge_window_of(const struct cursor *cursor, const struct slot *slot) {
   const struct merge_cursor *self = (const struct merge_cursor *)cursor;
   if (window_covers(self->old, slot))
     return self->old;
-  for (uint32_t i = 0; i < self->count; i++) {
-    struct window *window = cursor_window_of(self->children[i], slot);
+  for (uint32_t i = 0; i < self->stretch.held_count; i++)
+    if (window_covers(self->stretch.held[i], slot))
+      return self->stretch.held[i];
+  for (uint32_t i = 0; i < self->tree.count; i++) {
+    struct window *window = cursor_window_of(child_of(self, i), slot);
     if (window)
       return window;
   }
@@ -404,19 +389,20 @@ static turb_status merge_error(const struct cursor *cursor, turb_error *err) {
   const struct merge_cursor *self = (const struct merge_cursor *)cursor;
   if (!cursor->placed)
     return cursor_error_unless_failed(cursor, err);
-  return cursor->state == TURB_FAILED ? cursor_error(self->children[self->mover], err) : TURB_OK;
+  return cursor->state == TURB_FAILED ? cursor_error(child_of(self, self->mover), err) : TURB_OK;
 }
 
 static size_t merge_size(uint32_t count) {
-  return sizeof(struct merge_cursor) + count * (sizeof(struct cursor *) + sizeof(uint64_t) + sizeof(struct lane_prefix) + sizeof(uint32_t));
+  return sizeof(struct merge_cursor) + count * (sizeof(struct merge_lane) + sizeof(uint64_t));
 }
 
 static void merge_close(struct cursor *cursor) {
   struct merge_cursor *self = (struct merge_cursor *)cursor;
   release_old(self);
-  for (uint32_t i = 0; i < self->count; i++)
-    cursor_close(self->children[i]);
-  mem_free(cursor->context->allocator, self, merge_size(self->count));
+  cursor_batch_release(&self->stretch);
+  for (uint32_t i = 0; i < self->tree.count; i++)
+    cursor_close(child_of(self, i));
+  mem_free(cursor->context->allocator, self, merge_size(self->tree.count));
 }
 
 static const struct cursor_ops merge_cursor_ops = {
@@ -448,12 +434,12 @@ turb_status merge_cursor_open(struct cursor_context *context, struct cursor **ch
     return status_set(err, TURB_NO_MEMORY, "no memory for a merge of %u cursors", count);
   }
   cursor_init(&self->head, &merge_cursor_ops, context);
-  self->count = count;
-  self->children = (struct cursor **)(self + 1);
-  self->prefix = (uint64_t *)(self->children + count);
-  self->lanes = (struct lane_prefix *)(self->prefix + count);
-  self->tree = (uint32_t *)(self->lanes + count);
-  memcpy(self->children, children, count * sizeof *children);
+  self->stretch = (struct cursor_batch){.refs = self->refs, .held = self->held, .held_capacity = MERGE_HELD};
+  self->tree.count = count;
+  self->tree.lanes = (struct merge_lane *)(self + 1);
+  self->tree.ranks = (uint64_t *)(self->tree.lanes + count);
+  for (uint32_t i = 0; i < count; i++)
+    self->tree.lanes[i].child = children[i];
   *cursor = &self->head;
   return TURB_OK;
 }

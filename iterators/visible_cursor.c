@@ -31,7 +31,6 @@ struct visible_cursor {
   uint64_t total_looked_at, total_hidden;
   /* found */
   uint32_t begin, end; /* refs[begin..end) in key order; backward stretches fill from the end */
-  uint32_t index;      /* the current one */
   struct cursor_ref refs[VISIBLE_STRETCH];
   /* raw */
   struct cursor_batch raw;
@@ -178,14 +177,9 @@ static void forget_candidate(struct visible_cursor *self) {
 }
 
 static turb_state show(struct visible_cursor *self, uint32_t index) {
-  struct cursor *c = &self->head;
-  self->index = index;
-  c->slot = self->refs[index].slot;
-  c->source = self->refs[index].source;
-  c->window_begin = c->slot;
-  c->window_end = c->slot + 1;
-  c->placed = true;
-  return c->state = TURB_READY;
+  cursor_show_stretch(&self->head, &self->refs[index], &self->refs[self->begin], &self->refs[self->end - 1]);
+  self->head.placed = true;
+  return self->head.state = TURB_READY;
 }
 
 static turb_state found(struct visible_cursor *self) {
@@ -197,7 +191,7 @@ static turb_state stop(struct visible_cursor *self, turb_state state) {
   if (state == TURB_END || state == TURB_FAILED) {
     release_old(self);
     forget_candidate(self);
-    self->head.slot = self->head.window_begin = self->head.window_end = NULL;
+    cursor_show_none(&self->head);
   }
   return self->head.state = state;
 }
@@ -276,15 +270,9 @@ static turb_state visible_resume(struct cursor *cursor) {
 }
 
 static turb_state visible_advance(struct cursor *cursor) {
-  struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_READY && self->index + 1 < self->end)
-    return show(self, self->index + 1);
   return visible_cursor_next_stretch(cursor, false);
 }
 static turb_state visible_retreat(struct cursor *cursor) {
-  struct visible_cursor *self = (struct visible_cursor *)cursor;
-  if (cursor->state == TURB_READY && self->index > self->begin)
-    return show(self, self->index - 1);
   return visible_cursor_next_stretch(cursor, true);
 }
 
@@ -322,7 +310,7 @@ static turb_state visible_batch(struct cursor *cursor, struct cursor_batch *batc
     if (batch->held_count + self->raw.held_count + 2 > batch->held_capacity)
       break;
     batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
-    const bool last = backward ? self->index == self->begin : self->index + 1 == self->end;
+    const bool last = cursor->ref == (backward ? cursor->ref_first : cursor->ref_last);
     if (last) {
       leave(self);
       (void)cursor_batch_hold(batch, self->old_window);
@@ -331,7 +319,7 @@ static turb_state visible_batch(struct cursor *cursor, struct cursor_batch *batc
       (void)cursor_batch_hold(batch, self->found_window);
       release_old(self);
     }
-    (void)(backward ? visible_retreat(cursor) : visible_advance(cursor));
+    (void)(backward ? cursor_retreat(cursor) : cursor_advance(cursor));
   }
   return cursor->state;
 }
