@@ -117,7 +117,7 @@ void worker_run(const struct worker_job *job, uint32_t round, struct sample *sam
 
 /* ---- contests ---- */
 
-#define CONTEST_MAX_CONTESTANTS 6
+#define CONTEST_MAX_CONTESTANTS 16
 #define CONTEST_MAX_ROUNDS      32
 
 struct contestant {
@@ -153,6 +153,8 @@ struct ratio {
   const char *against;
 };
 struct ratio contest_ratio(const struct contest *contest, const char *name);
+/* The same of any two. */
+struct ratio contest_ratio_between(const struct contest *contest, size_t contestant, size_t against);
 /* A row of such a ratio; met when at least `least`. */
 void contest_ratio_row(const struct contest *contest, const char *name, const char *words, double least);
 /* Medians over rounds. */

@@ -90,17 +90,20 @@ size_t contest_best(const struct contest *contest, const char *name) {
   return best;
 }
 
-struct ratio contest_ratio(const struct contest *contest, const char *name) {
-  const size_t against = contest_best(contest, name);
+struct ratio contest_ratio_between(const struct contest *contest, size_t contestant, size_t against) {
   double ratios[CONTEST_MAX_ROUNDS];
   struct ratio ratio = {.least = 1e300, .against = contest->contestants[against].name};
   for (uint32_t round = 0; round < contest->rounds; round++) {
-    ratios[round] = rate(&contest->samples[0][round]) / rate(&contest->samples[against][round]);
+    ratios[round] = rate(&contest->samples[contestant][round]) / rate(&contest->samples[against][round]);
     ratio.least = ratios[round] < ratio.least ? ratios[round] : ratio.least;
     ratio.most = ratios[round] > ratio.most ? ratios[round] : ratio.most;
   }
   ratio.median = median(ratios, contest->rounds);
   return ratio;
+}
+
+struct ratio contest_ratio(const struct contest *contest, const char *name) {
+  return contest_ratio_between(contest, 0, contest_best(contest, name));
 }
 
 void contest_ratio_row(const struct contest *contest, const char *name, const char *words, double least) {

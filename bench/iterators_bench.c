@@ -1,0 +1,11 @@
+/* bench/iterators: what an entry costs on its way through the cursors: beside a bare loser tree over the same pages, beside the same tree
+ * without the split, beside RocksDB's and LevelDB's iterators. docs/benchmarks.md says what each row is. */
+#include "bench/iterators.h"
+
+static void run(const struct bench_options *bench) {
+  merge_cases(bench);
+}
+
+int main(int argc, char **argv) {
+  return bench_main(argc, argv, "iterators", run);
+}

@@ -1,0 +1,88 @@
+/* Contests of walks and their rows (iterators.h): nanoseconds an input entry, and how many times as long as another. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/iterators.h"
+
+double resident_seconds(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void resident_stop(double begin, double operations, struct sample *sample) {
+  sample->seconds = sample->cpu_seconds = resident_seconds() - begin;
+  sample->operations = operations;
+}
+
+void walks_init(struct contest *contest, const struct bench_options *bench, const char *what, uint32_t rounds) {
+  *contest = (struct contest){.what = what, .unit = "entries/s", .rounds = bench->rounds ? bench->rounds : rounds};
+}
+
+double walks_ns(const struct contest *contest, size_t contestant) {
+  return 1e9 / contest_rate(contest, contestant);
+}
+
+static double least_ns(const struct contest *contest, size_t contestant) {
+  double best = 0;
+  for (uint32_t round = 0; round < contest->rounds; round++) {
+    const struct sample *sample = &contest->samples[contestant][round];
+    const double ns = sample->seconds / sample->operations * 1e9;
+    best = !round || ns < best ? ns : best;
+  }
+  return best;
+}
+
+size_t walks_find(const struct contest *contest, const char *name) {
+  for (size_t i = 0; i < contest->count; i++)
+    if (!strcmp(contest->contestants[i].name, name))
+      return i;
+  return contest->count;
+}
+
+void walks_row_begin(const struct contest *contest, size_t contestant) {
+  row_begin("ns an entry", walks_ns(contest, contestant), "%s/%s", contest->what, contest->contestants[contestant].name);
+  row_number("least", least_ns(contest, contestant));
+  row_number("rounds", contest->rounds);
+}
+
+void walks_rows(const struct contest *contest) {
+  for (size_t i = 0; i < contest->count; i++) {
+    walks_row_begin(contest, i);
+    row_end();
+  }
+}
+
+/* Both: medians of the rounds' ratios. Nothing when one of the two is not there. */
+void walks_faster_row(const struct contest *contest, const char *name, const char *against, double least, const char *target) {
+  const size_t i = walks_find(contest, name);
+  bool there = false;
+  for (size_t j = 0; j < contest->count; j++)
+    there |= !strncmp(contest->contestants[j].name, against, strlen(against));
+  if (i == contest->count || !there)
+    return;
+  const size_t best = contest_best(contest, against);
+  const struct ratio ratio = contest_ratio_between(contest, i, best);
+  row_begin("times", ratio.median, "%s: %s faster than %s", contest->what, name, contest->contestants[best].name);
+  row_number("least", ratio.least);
+  row_number("most", ratio.most);
+  row_number("rounds", contest->rounds);
+  if (target)
+    row_target(target, ratio.median >= least);
+  row_end();
+}
+
+void walks_slower_row(const struct contest *contest, const char *name, const char *against, double most, const char *target) {
+  const size_t i = walks_find(contest, name), j = walks_find(contest, against);
+  if (i == contest->count || j == contest->count)
+    return;
+  const struct ratio ratio = contest_ratio_between(contest, j, i);
+  row_begin("times", ratio.median, "%s: %s's time by that of %s", contest->what, name, against);
+  row_number("least", ratio.least);
+  row_number("most", ratio.most);
+  row_number("rounds", contest->rounds);
+  if (target)
+    row_target(target, ratio.median <= most);
+  row_end();
+}

@@ -1,0 +1,137 @@
+/* Walks over a tree (iterators.h): entry by entry, or many a call; keys, or keys and rows. */
+#include <stdlib.h>
+
+#include "bench/engine.h"
+#include "bench/iterators.h"
+
+#define BATCH_ENTRIES 128u
+#define BATCH_WINDOWS 256u
+
+static turb_state settled(struct cursor *cursor, turb_state state) {
+  return __builtin_expect(state == TURB_PENDING || state == TURB_YIELD, 0) ? cursor_await(cursor) : state;
+}
+
+static void check_end(const struct cursor *cursor) {
+  turb_error error = TURB_ERROR_INIT;
+  if (cursor->state != TURB_END) {
+    (void)cursor_error(cursor, &error);
+    bench_fail("a walk ended in state %d: %s", (int)cursor->state, error.message);
+  }
+}
+
+/* Rows for all refs, set by set, and their bytes touched. */
+static uint64_t touch_rows(struct tree *tree, const struct cursor_ref *refs, uint32_t count, struct entry_parts *out) {
+  const uint32_t row_bytes = data_row_bytes(tree->world->set);
+  uint64_t sum = 0;
+  for (uint32_t at = 0, resolved; at < count; at += resolved) {
+    turb_error error = TURB_ERROR_INIT;
+    turb_state state;
+    parts_begin(tree->parts);
+    while ((state = parts_resolve(tree->parts, refs + at, count - at, false, out, &resolved)) == TURB_PENDING)
+      world_check(reads_wait(&tree->reads, &error), &error);
+    if (state != TURB_READY) {
+      (void)parts_error(tree->parts, &error);
+      bench_fail("rows did not come, state %d: %s", (int)state, error.message);
+    }
+    for (uint32_t i = 0; i < resolved; i++)
+      sum += touch(out[i].vector, row_bytes);
+  }
+  return sum;
+}
+
+static uint64_t walk_keys(struct cursor *top, uint64_t *touched) {
+  uint64_t count = 0, sum = 0;
+  turb_state state = settled(top, cursor_first(top));
+  while (state == TURB_READY) {
+    sum += touch_key(top->slot);
+    count++;
+    state = settled(top, cursor_advance(top));
+  }
+  *touched += sum;
+  return count;
+}
+
+static uint64_t walk_rows(struct tree *tree, uint64_t *touched) {
+  struct cursor *top = tree->top;
+  uint64_t count = 0, sum = 0;
+  struct entry_parts out;
+  turb_state state = settled(top, cursor_first(top));
+  while (state == TURB_READY) {
+    const struct cursor_ref ref = {top->slot, top->source};
+    sum += touch_key(top->slot) + touch_rows(tree, &ref, 1, &out);
+    count++;
+    state = settled(top, cursor_advance(top));
+  }
+  *touched += sum;
+  return count;
+}
+
+static uint64_t walk_batches(struct tree *tree, bool rows, uint64_t *touched) {
+  struct cursor_ref refs[BATCH_ENTRIES];
+  struct window *held[BATCH_WINDOWS];
+  struct entry_parts out[BATCH_ENTRIES];
+  struct cursor_batch batch = {.refs = refs, .capacity = BATCH_ENTRIES, .held = held, .held_capacity = BATCH_WINDOWS};
+  struct cursor *top = tree->top;
+  uint64_t count = 0, sum = 0;
+  turb_state state = settled(top, cursor_first(top));
+  while (state == TURB_READY) {
+    state = cursor_take(top, &batch, false);
+    for (uint32_t i = 0; i < batch.count; i++)
+      sum += touch_key(refs[i].slot);
+    if (rows)
+      sum += touch_rows(tree, refs, batch.count, out);
+    count += batch.count;
+    cursor_batch_release(&batch);
+    state = settled(top, state);
+  }
+  *touched += sum;
+  return count;
+}
+
+uint64_t walk_tree(struct tree *tree, bool batch, bool touch_rows_too, uint64_t *sum) {
+  if (tree->parts)
+    parts_reset(tree->parts);
+  const uint64_t count = batch            ? walk_batches(tree, touch_rows_too, sum)
+                         : touch_rows_too ? walk_rows(tree, sum)
+                                          : walk_keys(tree->top, sum);
+  check_end(tree->top);
+  return count;
+}
+
+/* ---- contestants ---- */
+
+struct walk_state {
+  const struct walk_case *what;
+  struct tree tree;
+  uint64_t sum;
+};
+
+static void walk(struct walk_state *state) {
+  const uint64_t count = walk_tree(&state->tree, state->what->batch, state->what->touch, &state->sum);
+  if (count != state->what->entries)
+    bench_fail("a walk yielded %.0f entries of %.0f", (double)count, (double)state->what->entries);
+}
+
+static void *begin(const void *argument) {
+  struct walk_state *state = bench_alloc(sizeof *state);
+  state->what = argument;
+  tree_open(&state->tree, state->what->world, &state->what->tree);
+  if (!state->what->tree.streaming)
+    walk(state);
+  return state;
+}
+
+static void pass(void *argument, uint32_t round, struct sample *sample) {
+  struct walk_state *state = argument;
+  const struct data_set *set = state->what->world->set;
+  const double input = (double)state->what->tree.runs * set->tables * set->entries;
+  (void)round;
+  const double start = resident_seconds();
+  for (uint32_t i = 0; i < state->what->repeats; i++)
+    walk(state);
+  resident_stop(start, input * state->what->repeats, sample);
+}
+
+struct worker_job walk_job(const struct walk_case *what) {
+  return (struct worker_job){begin, pass, NULL, what};
+}
