@@ -244,6 +244,12 @@ $(OUT)/bench/%: $(OUT)/obj/bench/%_bench.o $(bench_objects) $(OUT)/turbidite-all
 	@mkdir -p $(@D)
 	$(call say,LD)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) $(JEMALLOC) $(if $(rival_sources),-lrocksdb -lleveldb -llmdb)
 
+# The same benchmark without link-time optimisation; the other runs it for its rows.
+$(OUT)/bench/iterators-nolto: $(OUT)/obj/bench/iterators_bench.o $(bench_objects) $(all_archives)
+	@mkdir -p $(@D)
+	$(call say,LD)$(CXX) -fno-lto $(ALL_LDFLAGS) -o $@ $^ $(LIBS) $(JEMALLOC) -lrocksdb -lleveldb -llmdb
+$(OUT)/bench/iterators: | $(OUT)/bench/iterators-nolto
+
 # ---- targets --------------------------------------------------------------------------------------------
 
 .PHONY: all lib help FORCE $(MODES) tests replays benches examples fuzzers deps check test test-all soak lint format \

@@ -8,6 +8,8 @@
  *   iterators_floor.c   contestants: the bare loser tree over the same pages
  *   iterators_rival.c   contestants: RocksDB and LevelDB over the same entries
  *   iterators_rows.c    contests of walks and their rows
+ *   iterators_remote.c  contestants: walks by the binary without link-time optimisation; instructions counted by callgrind
+ *   iterators_shape.c   what the cases over a resident world have in common
  *   iterators_levels.c  cases (a), (b), (c): Hummock's shapes
  *   iterators_merge.c   case (d): k runs
  *   iterators_bench.c   the cases in turn
@@ -123,6 +125,7 @@ struct walk_case {
   struct tree_options tree;
   bool batch;       /* many entries a call */
   bool touch;       /* rows too */
+  bool no_lto;      /* by the other binary */
   uint32_t repeats; /* whole walks a pass */
   uint64_t entries; /* that a walk must yield */
 };
@@ -130,6 +133,12 @@ struct walk_case {
 /* Worker jobs; the argument is a struct walk_case, which lives until the worker ends. Operations are entries that go in. */
 struct worker_job walk_job(const struct walk_case *what);
 struct worker_job floor_job(const struct walk_case *what);
+/* The same walk by another binary, the one without link-time optimisation. */
+struct worker_job remote_job(const struct walk_case *what);
+/* What `--serve` means: does such a walk for the process at the other end of standard input and output. */
+int remote_serve(void);
+/* Instructions an entry that goes in, counted by callgrind; 0 when there is no callgrind. */
+double remote_instructions(const struct walk_case *what);
 /* One walk over a tree that is open; returns what it yielded. */
 uint64_t walk_tree(struct tree *tree, bool batch, bool touch, uint64_t *sum);
 
@@ -162,6 +171,30 @@ void walks_rows(const struct contest *contest);
  * it takes as `against` (met when at most `most`). A target of NULL: none. No row when one of the two did not take part. */
 void walks_faster_row(const struct contest *contest, const char *name, const char *against, double least, const char *target);
 void walks_slower_row(const struct contest *contest, const char *name, const char *against, double most, const char *target);
+
+/* ---- shapes: what the cases over a resident world have in common ---- */
+
+struct shape {
+  const struct bench_options *bench;
+  struct world *world;
+  char name[64];
+  uint32_t runs, rounds;
+  bool visible, touch;
+  bool floor, variants, unions, prefetch, remote; /* which contestants there are besides split and batch */
+  char *rocksdb[2], *leveldb;                     /* their folders; NULL: not built */
+  uint64_t entries;                               /* that a walk yields */
+  struct walk_case walks[16];
+  struct rival_case rivals[3];
+  size_t walk_count;
+};
+
+/* Runs the contest and prints a row a contestant, and what the split gains. `target`: the gains have targets. */
+void shape_run(struct shape *shape, struct contest *contest, bool target);
+void shape_build_rivals(struct shape *shape, bool both_blocks);
+void shape_remove_rivals(struct shape *shape);
+/* Writes a set's tables, opens them in a child, everything resident, and calls `run` there; then removes them. */
+void shape_stage(const struct bench_options *bench, const struct data_set *set, bool rows,
+                 void (*run)(const struct bench_options *bench, struct world *world));
 
 /* ---- cases: each is a family of rows ---- */
 
