@@ -12,6 +12,7 @@
  *   iterators_shape.c   what the cases over a resident world have in common
  *   iterators_levels.c  cases (a), (b), (c): Hummock's shapes
  *   iterators_merge.c   case (d): k runs
+ *   iterators_cold.c    case (e): a cold scan
  *   iterators_bench.c   the cases in turn
  *
  * A resident world is opened once, in a process that has no threads; contestants are forked from it and share its memory. A walk over
@@ -202,6 +203,7 @@ void levels_cases(const struct bench_options *bench);      /* (a) */
 void interleaved_cases(const struct bench_options *bench); /* (b) */
 void single_cases(const struct bench_options *bench);      /* (c) */
 void merge_cases(const struct bench_options *bench);       /* (d) */
+void cold_cases(const struct bench_options *bench);        /* (e) */
 
 /* What reading a key means: its last byte. */
 static inline uint64_t touch_key(const struct slot *slot) {

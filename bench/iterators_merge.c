@@ -37,7 +37,7 @@ static void run_merge(const struct bench_options *bench, struct world *world, ui
   for (int touch = 0; touch < 2; touch++) {
     struct contest contest;
     shape.touch = touch;
-    shape.rounds = touch ? 5 : 7;
+    shape.rounds = touch || bench->quick ? 5 : 7;
     shape.unions = runs == 8 && !bench->quick;
     shape.prefetch = shape.unions && touch;
     shape.remote = runs == 8 && !touch;
@@ -74,12 +74,13 @@ static uint32_t most_wanted(const struct bench_options *bench, const uint32_t *c
 }
 
 void merge_cases(const struct bench_options *bench) {
-  struct data_set set = {.name = "few", .keys = DATA_RANDOM, .tables = 1, .entries = RUN_ENTRIES, .dimension = DIMENSION};
+  struct data_set set = {
+      .name = "few", .keys = DATA_RANDOM, .tables = 1, .entries = bench->quick ? RUN_ENTRIES / 2 : RUN_ENTRIES, .dimension = DIMENSION};
   set.runs = most_wanted(bench, few, sizeof few / sizeof *few);
   if (set.runs)
     shape_stage(bench, &set, true, run_few);
   set.name = "many";
-  set.entries = bench->quick ? RUN_ENTRIES / 8 : RUN_ENTRIES;
+  set.entries = bench->quick ? RUN_ENTRIES / 16 : RUN_ENTRIES;
   set.runs = most_wanted(bench, many, sizeof many / sizeof *many);
   if (set.runs)
     shape_stage(bench, &set, true, run_many);

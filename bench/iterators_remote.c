@@ -83,7 +83,7 @@ int remote_serve(void) {
 
 /* ---- we ---- */
 
-static struct remote start(const struct walk_case *what, char *const *arguments) {
+static struct remote start(const struct walk_case *what, const char *const *arguments) {
   int orders[2], answers[2];
   if (pipe2(orders, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0)
     bench_fail("no pipe can be made");
@@ -94,7 +94,7 @@ static struct remote start(const struct walk_case *what, char *const *arguments)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (dup2(orders[0], STDIN_FILENO) < 0 || dup2(answers[1], STDOUT_FILENO) < 0)
       _exit(1);
-    (void)execvp(arguments[0], arguments);
+    (void)execvp(arguments[0], (char *const *)(uintptr_t)arguments); /* which does not write to them */
     bench_say("%s cannot be run: %s", arguments[0], strerror(errno));
     _exit(1);
   }
@@ -139,8 +139,8 @@ static char *own_path(const char *suffix) {
 
 static void *begin(const void *argument) {
   struct remote *remote = bench_alloc(sizeof *remote);
-  char *path = own_path("-nolto"), serve[] = "--serve";
-  char *const arguments[] = {path, serve, NULL};
+  char *path = own_path("-nolto");
+  const char *const arguments[] = {path, "--serve", NULL};
   *remote = start(argument, arguments);
   free(path);
   return remote;
@@ -181,7 +181,7 @@ static double collected(const char *log) {
 double remote_instructions(const struct walk_case *what) {
   char *path = own_path(what->no_lto ? "-nolto" : ""), *log = path_join(what->world->folder, "callgrind-log"), option[1200];
   (void)snprintf(option, sizeof option, "--log-file=%s", log);
-  char *const arguments[] = {
+  const char *const arguments[] = {
       VALGRIND, "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=remote_counted_pass", option, path, "--serve",
       NULL};
   double counted = 0;

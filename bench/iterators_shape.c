@@ -53,7 +53,7 @@ static void add_rivals(struct shape *shape, struct contest *contest) {
       const struct worker_job job = rocksdb_job(&shape->rivals[variant]);
       contest_add(contest, names[variant], &job);
     }
-  if (shape->leveldb) {
+  if (shape->leveldb && !(shape->bench->quick && shape->touch && !shape->visible)) { /* no target there */
     shape->rivals[2] = rival_of(shape, shape->leveldb, 0);
     const struct worker_job job = leveldb_job(&shape->rivals[2]);
     contest_add(contest, "leveldb", &job);
@@ -73,7 +73,8 @@ static void add_all(struct shape *shape, struct contest *contest) {
   }
   if (shape->remote) {
     contest_remote(shape, contest, "no-lto/split", TREE_SPLIT, false);
-    contest_remote(shape, contest, "no-lto/batch", TREE_SPLIT, true);
+    if (!shape->bench->quick)
+      contest_remote(shape, contest, "no-lto/batch", TREE_SPLIT, true);
     contest_remote(shape, contest, "no-lto/boxed", TREE_BOXED, false);
     contest_remote(shape, contest, "no-lto/always-await", TREE_ALWAYS_AWAIT, false);
   }
