@@ -90,6 +90,7 @@ struct sample { /* of a pass; also what a worker says at its end */
   double disk_bytes;
   double second_seconds; /* of the pass's second part, where it has one */
   double peak_bytes, anonymous_bytes;
+  double branch_misses; /* 0: not counted */
 };
 
 struct worker_job {

@@ -7,12 +7,14 @@
  *   iterators_walk.c    contestants: walks over a tree
  *   iterators_floor.c   contestants: the bare loser tree over the same pages
  *   iterators_rival.c   contestants: RocksDB and LevelDB over the same entries
+ *   iterators_misses.c  branch misses, where they are counted
  *   iterators_rows.c    contests of walks and their rows
  *   iterators_remote.c  contestants: walks by the binary without link-time optimisation; instructions counted by callgrind
  *   iterators_shape.c   what the cases over a resident world have in common
  *   iterators_levels.c  cases (a), (b), (c): Hummock's shapes
  *   iterators_merge.c   case (d): k runs
  *   iterators_cold.c    case (e): a cold scan
+ *   iterators_public.c  (a) and (d) through the public iterator
  *   iterators_bench.c   the cases in turn
  *
  * A resident world is opened once, in a process that has no threads; contestants are forked from it and share its memory. A walk over
@@ -163,6 +165,10 @@ struct worker_job leveldb_job(const struct rival_case *what);
 double resident_seconds(void);
 void resident_stop(double begin, double operations, struct sample *sample);
 
+/* A counter of this thread's mispredicted branches, -1 when the machine has none; what it shows, 0 for none. */
+int branch_misses_open(void);
+double branch_misses_read(int counter);
+
 void walks_init(struct contest *contest, const struct bench_options *bench, const char *what, uint32_t rounds);
 size_t walks_find(const struct contest *contest, const char *name); /* contest->count when it is not there */
 double walks_ns(const struct contest *contest, size_t contestant);  /* an input entry; the median */
@@ -204,6 +210,7 @@ void interleaved_cases(const struct bench_options *bench); /* (b) */
 void single_cases(const struct bench_options *bench);      /* (c) */
 void merge_cases(const struct bench_options *bench);       /* (d) */
 void cold_cases(const struct bench_options *bench);        /* (e) */
+void public_cases(const struct bench_options *bench);      /* (a) and (d) through the public iterator */
 
 /* What reading a key means: its last byte. */
 static inline uint64_t touch_key(const struct slot *slot) {

@@ -7,6 +7,7 @@
 static void run(const struct bench_options *bench) {
   levels_cases(bench);
   merge_cases(bench);
+  public_cases(bench);
   cold_cases(bench);
   interleaved_cases(bench);
   single_cases(bench);

@@ -45,6 +45,9 @@ void walks_row_begin(const struct contest *contest, size_t contestant) {
   row_begin("ns an entry", walks_ns(contest, contestant), "%s/%s", contest->what, contest->contestants[contestant].name);
   row_number("least", least_ns(contest, contestant));
   row_number("rounds", contest->rounds);
+  const double misses = contest_median(contest, contestant, offsetof(struct sample, branch_misses));
+  if (misses > 0)
+    row_number("branch_misses_per_entry", misses / contest->samples[contestant][0].operations);
 }
 
 void walks_rows(const struct contest *contest) {

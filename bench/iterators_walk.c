@@ -105,6 +105,7 @@ struct walk_state {
   struct world *world;
   struct tree tree;
   uint64_t sum;
+  int misses; /* a counter, or -1 */
 };
 
 static void walk(struct walk_state *state) {
@@ -121,6 +122,7 @@ static void *begin(const void *argument) {
       what->tree.streaming ? world_open(what->world->set, what->world->folder, what->world->run_count, UINT64_C(512) << 20) : what->world;
   tree_open(&state->tree, state->world, &what->tree);
   walk(state);
+  state->misses = branch_misses_open();
   return state;
 }
 
@@ -130,6 +132,7 @@ static void pass(void *argument, uint32_t round, struct sample *sample) {
   const double input = (double)state->what->tree.runs * set->tables * set->entries;
   struct meter meter;
   (void)round;
+  const double missed = branch_misses_read(state->misses);
   meter_start(&meter);
   const double start = resident_seconds();
   for (uint32_t i = 0; i < state->what->repeats; i++)
@@ -138,6 +141,7 @@ static void pass(void *argument, uint32_t round, struct sample *sample) {
     meter_stop(&meter, input * state->what->repeats, sample);
   else
     resident_stop(start, input * state->what->repeats, sample);
+  sample->branch_misses = branch_misses_read(state->misses) - missed;
 }
 
 struct worker_job walk_job(const struct walk_case *what) {
