@@ -161,8 +161,9 @@ struct worker_job leveldb_job(const struct rival_case *what);
 
 /* ---- rows ---- */
 
-/* What a resident pass took: this thread's time on a core, which other work on the machine does not add to. */
-double resident_seconds(void);
+/* A resident pass: all contestants of a round run on one core, another one in the next round, since cores differ in speed; what counts is
+ * the thread's time on it, which other work on the machine does not add to. */
+double resident_begin(uint32_t round);
 void resident_stop(double begin, double operations, struct sample *sample);
 
 /* A counter of this thread's mispredicted branches, -1 when the machine has none; what it shows, 0 for none. */

@@ -2,7 +2,8 @@
  *
  * A node holds the prefix and the child that lost its match. A match is decided and its two sides are exchanged without a branch; only
  * where the prefixes are equal, which is seldom, are keys and sequences compared in full. Prefixes are the eight key bytes from the key's
- * begin, put together from what the page shares and what the slot has, so no key is looked at. A walk of one run has no tree at all.
+ * begin, put together from what the page shares and what the slot has, so no key is looked at. One run
+ * goes the same way, with no match to play.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -116,27 +117,8 @@ static inline __attribute__((always_inline)) uint64_t walk(struct floor_state *s
   return count;
 }
 
-static __attribute__((noinline)) uint64_t walk_one(struct floor_run *run, uint64_t *touched) {
-  uint64_t count = 0, sum = 0;
-  for (rewind_run(run); run->slot; enter_page(run))
-    for (; run->slot < run->end; run->slot++, count++)
-      sum += touch_key(run->slot);
-  *touched += sum;
-  return count;
-}
-static __attribute__((noinline)) uint64_t walk_one_rows(struct floor_run *run, uint64_t *touched, uint32_t row_bytes) {
-  uint64_t count = 0, sum = 0;
-  for (rewind_run(run); run->slot; enter_page(run))
-    for (; run->slot < run->end; run->slot++, count++, run->row += row_bytes)
-      sum += touch_key(run->slot) + touch(run->row, row_bytes);
-  *touched += sum;
-  return count;
-}
-
 static __attribute__((noinline)) uint64_t walk_floor(struct floor_state *state) {
   const uint32_t row_bytes = data_row_bytes(state->what->world->set);
-  if (state->count == 1)
-    return state->what->touch ? walk_one_rows(state->runs, &state->sum, row_bytes) : walk_one(state->runs, &state->sum);
   return state->what->touch ? walk(state, true, row_bytes) : walk(state, false, row_bytes);
 }
 
@@ -198,8 +180,7 @@ static void *begin(const void *argument) {
 static void pass(void *argument, uint32_t round, struct sample *sample) {
   struct floor_state *state = argument;
   uint64_t count = 0;
-  (void)round;
-  const double start = resident_seconds();
+  const double start = resident_begin(round);
   for (uint32_t i = 0; i < state->what->repeats; i++)
     count += walk_floor(state);
   resident_stop(start, (double)count, sample);

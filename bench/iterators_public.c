@@ -173,8 +173,7 @@ static void pass(void *argument, uint32_t round, struct sample *sample) {
   struct public_state *state = argument;
   const struct data_set *set = state->what->set;
   const double input = (double)set->runs * set->tables * set->entries;
-  (void)round;
-  const double start = resident_seconds();
+  const double start = resident_begin(round);
   for (int i = 0; i < 3; i++)
     walk(state);
   resident_stop(start, 3 * input, sample);

@@ -148,8 +148,7 @@ static double input_entries(const struct rival_case *what) {
 
 static void rocks_pass(void *argument, uint32_t round, struct sample *sample) {
   struct rocks_state *state = argument;
-  (void)round;
-  const double start = resident_seconds();
+  const double start = resident_begin(round);
   rocks_scan(state);
   resident_stop(start, input_entries(state->what), sample);
 }
@@ -216,8 +215,7 @@ static void *level_begin(const void *argument) {
 
 static void level_pass(void *argument, uint32_t round, struct sample *sample) {
   struct level_state *state = argument;
-  (void)round;
-  const double start = resident_seconds();
+  const double start = resident_begin(round);
   level_scan(state);
   resident_stop(start, input_entries(state->what), sample);
 }

@@ -131,16 +131,15 @@ static void pass(void *argument, uint32_t round, struct sample *sample) {
   const struct data_set *set = state->world->set;
   const double input = (double)state->what->tree.runs * set->tables * set->entries;
   struct meter meter;
-  (void)round;
-  const double missed = branch_misses_read(state->misses);
+  const bool resident = !state->what->tree.streaming;
+  const double missed = branch_misses_read(state->misses), start = resident ? resident_begin(round) : 0;
   meter_start(&meter);
-  const double start = resident_seconds();
   for (uint32_t i = 0; i < state->what->repeats; i++)
     walk(state);
-  if (state->what->tree.streaming)
-    meter_stop(&meter, input * state->what->repeats, sample);
-  else
+  if (resident)
     resident_stop(start, input * state->what->repeats, sample);
+  else
+    meter_stop(&meter, input * state->what->repeats, sample);
   sample->branch_misses = branch_misses_read(state->misses) - missed;
 }
 

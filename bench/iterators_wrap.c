@@ -4,7 +4,7 @@
  *                 what a boxed future costs
  *   always-await  every next is a call that enters the slow path's state machine
  *
- * Each shows a window of one slot, so that no parent's inline move ever succeeds.
+ * Each shows a window of one entry, so that no parent's inline move ever succeeds.
  */
 #include <stdlib.h>
 
@@ -27,7 +27,9 @@ static struct cursor *child_of(const struct cursor *cursor) {
 static turb_state show(struct wrap_cursor *self) {
   struct cursor *c = &self->head;
   cursor_mirror(c, self->child);
-  if (c->state == TURB_READY) {
+  if (c->state == TURB_READY && c->ref) {
+    c->ref_first = c->ref_last = c->ref;
+  } else if (c->state == TURB_READY) {
     c->window_begin = c->slot;
     c->window_end = c->slot + 1;
   }
@@ -116,11 +118,21 @@ static turb_state wrap_resume(struct cursor *cursor) {
   return show((struct wrap_cursor *)cursor);
 }
 
+/* The page of the current entry is among those held last, mostly. */
+static bool hold(const struct cursor *cursor, struct cursor_batch *batch) {
+  if (!cursor->ref)
+    return cursor_batch_hold(batch, cursor->window);
+  for (uint32_t i = batch->held_count; i > 0 && i + 4 > batch->held_count; i--)
+    if (window_covers(batch->held[i - 1], cursor->slot))
+      return true;
+  return cursor_batch_hold(batch, cursor_window_of(cursor, cursor->slot));
+}
+
 /* Entry by entry: a parent that asks for many still gets each by its own next. */
 static turb_state wrap_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
   if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
     (void)wrap_resume(cursor);
-  while (cursor->state == TURB_READY && batch->count < batch->capacity && cursor_batch_hold(batch, cursor->window)) {
+  while (cursor->state == TURB_READY && batch->count < batch->capacity && hold(cursor, batch)) {
     batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
     (void)(backward ? cursor_retreat(cursor) : cursor_advance(cursor));
   }
