@@ -5,17 +5,20 @@
 #include "bench/engine.h"
 #include "bench/iterators.h"
 
-#define PASS_ENTRIES 1600000u /* at least so many a pass: none is too short to be timed */
+/* At least so many a pass: none is too short to be timed. */
+#define PASS_ENTRIES       1600000u
+#define QUICK_PASS_ENTRIES 600000u
 
 static const struct walk_case *add_walk(struct shape *shape, const struct tree_options *tree, bool batch) {
   const struct data_set *set = shape->world->set;
   const uint64_t input = (uint64_t)shape->runs * set->tables * set->entries;
+  const uint32_t pass_entries = shape->bench->quick ? QUICK_PASS_ENTRIES : PASS_ENTRIES;
   struct walk_case *walk = &shape->walks[shape->walk_count++];
   *walk = (struct walk_case){.world = shape->world,
                              .tree = *tree,
                              .batch = batch,
                              .touch = shape->touch,
-                             .repeats = tree->streaming ? 1 : (uint32_t)((PASS_ENTRIES + input - 1) / input),
+                             .repeats = tree->streaming ? 1 : (uint32_t)((pass_entries + input - 1) / input),
                              .entries = shape->entries};
   walk->tree.runs = shape->runs;
   walk->tree.visible = shape->visible;
