@@ -188,6 +188,7 @@ struct shape {
   char name[64];
   uint32_t runs, rounds;
   bool visible, touch;
+  bool counted;                                   /* instructions too, in a full run */
   bool floor, variants, unions, prefetch, remote; /* which contestants there are besides split and batch */
   char *rocksdb[2], *leveldb;                     /* their folders; NULL: not built */
   uint64_t entries;                               /* that a walk yields */

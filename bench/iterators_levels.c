@@ -5,7 +5,8 @@
 #include "bench/iterators.h"
 
 static struct shape shape_of(const struct bench_options *bench, struct world *world, const char *name) {
-  struct shape shape = {.bench = bench, .world = world, .runs = world->run_count, .rounds = bench->quick ? 5 : 7, .variants = true};
+  struct shape shape = {
+      .bench = bench, .world = world, .runs = world->run_count, .rounds = bench->quick ? 5 : 7, .variants = true, .counted = true};
   shape.entries = (uint64_t)world->run_count * world->set->tables * world->set->entries;
   (void)snprintf(shape.name, sizeof shape.name, "%s", name);
   return shape;

@@ -40,7 +40,7 @@ static void run_merge(const struct bench_options *bench, struct world *world, ui
     shape.rounds = touch || bench->quick ? 5 : 7;
     shape.unions = runs == 8 && !bench->quick;
     shape.prefetch = shape.unions && touch;
-    shape.remote = runs == 8 && !touch;
+    shape.remote = shape.counted = runs == 8 && !touch;
     name_of(shape.name, runs, shape.touch);
     if (!wants(bench, runs, shape.touch))
       continue;

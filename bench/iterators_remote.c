@@ -25,7 +25,8 @@ struct order { /* both binaries are built from the same sources */
   struct walk_case walk;
 };
 
-#define VALGRIND "/usr/bin/valgrind"
+#define VALGRIND        "/usr/bin/valgrind"
+#define COUNTED_ENTRIES 100000u /* at least: what a pass does besides walking shall not show */
 
 struct remote {
   pid_t process;
@@ -100,7 +101,7 @@ static struct remote start(const struct walk_case *what, const char *const *argu
   }
   (void)close(orders[0]);
   (void)close(answers[1]);
-  struct order order = {.set = *what->world->set, .run_count = what->world->run_count, .walk = *what};
+  struct order order = {.set = *what->world->set, .run_count = what->tree.first_run + what->tree.runs, .walk = *what};
   (void)snprintf(order.set_name, sizeof order.set_name, "%s", what->world->set->name);
   (void)snprintf(order.folder, sizeof order.folder, "%s", what->world->folder);
   write_all(remote.orders, &order, sizeof order);
@@ -187,7 +188,7 @@ double remote_instructions(const struct walk_case *what) {
   double counted = 0;
   if (access(VALGRIND, X_OK) == 0) {
     struct walk_case once = *what;
-    once.repeats = 1;
+    once.repeats = (uint32_t)((COUNTED_ENTRIES + what->entries - 1) / what->entries);
     const struct remote remote = start(&once, arguments);
     struct sample sample;
     ask(&remote, 0, &sample);

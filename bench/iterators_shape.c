@@ -105,7 +105,7 @@ static void print_rows(const struct shape *shape, const struct contest *contest)
   for (size_t i = 0; i < contest->count; i++) {
     const struct walk_case *walk = walk_of(shape, contest, i);
     walks_row_begin(contest, i);
-    const double counted = walk && shape->variants && !shape->bench->quick ? remote_instructions(walk) : 0;
+    const double counted = walk && shape->counted && !shape->bench->quick ? remote_instructions(walk) : 0;
     if (counted > 0)
       row_number("instructions_per_entry", counted);
     row_end();
