@@ -142,8 +142,10 @@ static void begin_seek(struct iterator *it, bool backward) {
   it->backward = backward;
   it->phase = PHASE_CURSOR;
   it->state = TURB_PENDING;
-  if (it->parts)
-    parts_reset(it->parts);
+  struct parts *const all[] = {it->parts, it->fetched[0], it->fetched[1]};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    if (all[i])
+      parts_reset(all[i]);
 }
 
 static turb_bytes keep_target(struct iterator *it, turb_bytes key) {

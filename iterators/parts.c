@@ -629,6 +629,9 @@ turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint
 }
 
 void parts_reset(struct parts *self) {
+  for (uint32_t i = 0; i < LOADS; i++)
+    if (load_state(self->pending[i].load) == LOAD_FAILED) /* of a read ahead: whoever needs the unit now reads it again */
+      pending_forget(&self->pending[i]);
   for (uint32_t i = 0; i < self->options.run_count; i++) {
     struct run_rows *run = &self->rows[i];
     run->depth = 0;

@@ -45,7 +45,7 @@ void parts_begin(struct parts *parts);
  * one is resolved; then no more are added to this set. PENDING: call again with the same arguments. */
 turb_state parts_resolve(struct parts *parts, const struct cursor_ref *refs, uint32_t count, bool backward, struct entry_parts *out,
                          uint32_t *resolved);
-/* A seek: streaming lanes begin anew where the next set does. */
+/* A seek: streaming lanes begin anew where the next set does, and reads ahead that failed are forgotten. */
 void parts_reset(struct parts *parts);
 turb_status parts_error(const struct parts *parts, turb_error *err);
 
