@@ -5,6 +5,7 @@
 
 #include "engine/iterator.h"
 #include "engine/loop.h"
+#include "sstable/table_parts.h"
 #include "tests/support/allocator.h"
 #include "tests/support/test.h"
 
@@ -161,8 +162,26 @@ static void end(struct sweep *s) {
   test_allocator_check_empty(&s->allocator);
 }
 
-/* Everything in the cache is forgotten where it may be. */
+#define SCRIBBLES 48
+
+/* Nothing of the tables is resident any more, whatever is pinned; what is not pinned is overwritten where it lies, or given back. */
 static void chill(struct sweep *s) {
+  const struct version *version = s->c->version;
+  for (uint32_t r = 0; r < version->run_count; r++) {
+    for (uint32_t t = 0; t < version->runs[r].view.count; t++) {
+      struct cache_directory *directory = &version->runs[r].view.sources[t].table->directory;
+      struct cache *cache = directory->cache;
+      const uint32_t units = directory->unit_count;
+      cache_directory_close(directory);
+      CHECK_OK_ERR(cache_directory_open(cache, units, directory, fresh()), &err);
+    }
+  }
+  struct cache_memory pages[SCRIBBLES];
+  int count = 0;
+  while (count < SCRIBBLES && cache_memory_take(s->db->cache, SLOT_PAGE_BYTES, UNIT_KEYS, true, &pages[count]))
+    memset(pages[count++].data, 0xdd, SLOT_PAGE_BYTES);
+  while (count != 0)
+    cache_memory_give(s->db->cache, &pages[--count]);
   struct budget *budget = &s->db->budget;
   const uint64_t all = budget_limit(budget) - budget_used(budget) + budget_used_for(budget, BUDGET_CACHE);
   if (budget_take(budget, BUDGET_JOB, all))

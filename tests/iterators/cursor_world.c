@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "sstable/table_parts.h"
 
 uint64_t world_random(struct world *world, uint64_t below) {
   world->random.value = hash_mix64(world->random.value + UINT64_C(0x9e3779b97f4a7c15));
@@ -180,6 +181,24 @@ void world_chill(struct world *world) {
   const uint64_t all = budget_limit(&world->budget) - budget_used(&world->budget) + budget_used_for(&world->budget, BUDGET_CACHE);
   if (budget_take(&world->budget, BUDGET_JOB, all))
     budget_give(&world->budget, BUDGET_JOB, all);
+}
+
+#define SCRIBBLES 64
+
+void world_forget(struct world *world, struct run_view *run) {
+  turb_error err = TURB_ERROR_INIT;
+  for (uint32_t t = 0; t < run->count; t++) {
+    struct cache_directory *directory = &run->sources[t].table->directory;
+    const uint32_t units = directory->unit_count;
+    cache_directory_close(directory);
+    CHECK_OK_ERR(cache_directory_open(world->cache, units, directory, &err), &err);
+  }
+  struct cache_memory pages[SCRIBBLES];
+  int count = 0;
+  while (count < SCRIBBLES && cache_memory_take(world->cache, SLOT_PAGE_BYTES, UNIT_KEYS, true, &pages[count]))
+    memset(pages[count++].data, 0xdd, SLOT_PAGE_BYTES);
+  while (count)
+    cache_memory_give(world->cache, &pages[--count]);
 }
 
 bool world_is(const struct slot *slot, const struct world_entry *entry) {

@@ -55,8 +55,10 @@ struct memtable *world_memtable(struct world *world, const struct world_list *li
 struct run_view world_run(struct world *world, const struct world_list *list, size_t tables, uint32_t number);
 void world_run_free(struct run_view *run);
 
-/* Everything in the cache is forgotten where it may be. */
+/* Everything in the cache is forgotten where it may be: not what shares memory with a pinned page. */
 void world_chill(struct world *world);
+/* Nothing of the run's tables is resident any more, whatever is pinned; what is not pinned is overwritten where it lies. */
+void world_forget(struct world *world, struct run_view *run);
 
 bool world_is(const struct slot *slot, const struct world_entry *entry);
 

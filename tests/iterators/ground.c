@@ -16,9 +16,8 @@ static turb_error *fresh(void) {
   return &err;
 }
 
-/* A key of 48 bytes in the order of its number, so that some 45 fill a page. */
-static void set_key(struct world_entry *e, uint64_t number) {
-  e->key_size = (uint16_t)snprintf((char *)e->key, sizeof e->key, "%04" PRIu64, number);
+void ground_key(struct world_entry *e, uint64_t number) {
+  e->key_size = (uint16_t)snprintf((char *)e->key, sizeof e->key, "%06" PRIu64, number);
   uint64_t mixed = number;
   while (e->key_size < 48) {
     mixed = hash_mix64(mixed + UINT64_C(0x9e3779b97f4a7c15));
@@ -40,7 +39,7 @@ static struct world_list make_list(struct world *world, size_t keys) {
     const uint64_t versions = world_random(world, 6) ? 1 : 1 + world_random(world, 4);
     for (uint64_t v = 0; v < versions; v++) {
       struct world_entry *e = &list.entries[list.count++];
-      set_key(e, number);
+      ground_key(e, number);
       e->sequence = world->next_sequence++;
       e->kind = world_random(world, 6) ? SLOT_PUT : SLOT_DELETE;
     }
@@ -60,7 +59,7 @@ static void warm(struct ground *ground) {
   for (turb_state s = cursor_first(cursor); s != TURB_END; s = cursor_advance(cursor))
     CHECK_EQ(s == TURB_PENDING ? cursor_await(cursor) : s, TURB_READY);
   cursor_close(cursor);
-  world_chill(&ground->world);
+  ground_chill(ground);
 }
 
 void ground_begin(struct ground *ground, uint64_t seed) {
@@ -98,6 +97,12 @@ void ground_end(struct ground *ground) {
     world_list_free(&ground->lists[i]);
   arena_free(&ground->arena);
   world_end(&ground->world);
+}
+
+void ground_chill(struct ground *ground) {
+  for (int i = 0; i < 2; i++)
+    world_forget(&ground->world, &ground->runs[i]);
+  world_chill(&ground->world);
 }
 
 /* ---- trees ---- */
@@ -210,7 +215,7 @@ void ground_check_empty(struct ground *ground, const uint64_t before[BUDGET_USES
   io_system_drain(world->system);
   reads_init(&world->reads, world->system, NULL);
   test_allocator_check_empty(&ground->allocator);
-  world_chill(world);
+  ground_chill(ground);
   uint64_t after[BUDGET_USES];
   ground_note_budget(ground, after);
   for (int use = 0; use < BUDGET_USES; use++)

@@ -40,6 +40,9 @@ struct ground {
 void ground_begin(struct ground *ground, uint64_t seed);
 void ground_end(struct ground *ground);
 
+/* Every page that is needed from here on is read again. */
+void ground_chill(struct ground *ground);
+
 /* A FRESH tree. */
 struct cursor *ground_open(struct ground *ground, enum tree_kind kind);
 /* What it must yield. Release: world_list_free. */
@@ -48,6 +51,9 @@ struct world_list ground_expected(const struct ground *ground, enum tree_kind ki
 static inline bool tree_knows_whole_keys(enum tree_kind kind) {
   return kind == TREE_VISIBLE || kind == TREE_VISIBLE_BOUNDED;
 }
+
+/* A key of 48 bytes, in the order of its number (below 1,000,000); some 45 fill a page. */
+void ground_key(struct world_entry *entry, uint64_t number);
 
 /* The first entry of the list not before (key, sequence). */
 ptrdiff_t list_lower_bound(const struct world_list *list, turb_bytes key, uint64_t sequence);

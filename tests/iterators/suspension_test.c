@@ -143,7 +143,7 @@ static void check_good_as_new(struct sweep *s, const struct slot *old, const str
       s->at += is_backward(op) ? -1 : 1;
       check_at(s, wait_out(s, is_backward(op) ? cursor_retreat(s->cursor) : cursor_advance(s->cursor), from, from_entry));
     }
-    world_chill(&s->ground.world);
+    ground_chill(&s->ground);
     check_at(s, wait_out(s, begin_seek(s, op, world_random(&s->ground.world, s->expected.count)), NULL, NULL));
   }
 }
@@ -255,7 +255,7 @@ static turb_state finish(struct sweep *s, turb_state state, const struct slot *o
       CHECK_MSG(world_is(old, old_entry), "the old entry is gone while a move is pending");
     s->suspensions++;
     if (s->suspensions % 4 == 0)
-      world_chill(&s->ground.world); /* what nobody holds is gone now */
+      ground_chill(&s->ground); /* what nobody holds is gone now */
     if (s->suspensions == s->stop_at) {
       const ptrdiff_t at = s->at;
       state = meddle(s, state, old, old_entry, backward);
@@ -324,14 +324,14 @@ static void run_move(struct sweep *s, const struct step *step) {
 
 /* Runs the script up to the stop; returns how many suspensions there were. */
 static uint32_t run_script(struct sweep *s, const struct step *script) {
-  world_chill(&s->ground.world);
+  ground_chill(&s->ground);
   ground_note_budget(&s->ground, s->budget);
   s->cursor = ground_open(&s->ground, s->kind);
   s->suspensions = 0;
   s->stopped = false;
   for (const struct step *step = script; step->op != OP_STOP && !s->stopped; step++) {
     if (step->cold)
-      world_chill(&s->ground.world);
+      ground_chill(&s->ground);
     const uint32_t count = step->count ? step->count : 1;
     for (uint32_t i = 0; i < count && !s->stopped && (!step->count || s->cursor->state == TURB_READY); i++)
       run_move(s, step);
