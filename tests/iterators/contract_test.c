@@ -154,6 +154,12 @@ static void end(struct subject *s) {
 
 /* ---- moving them ---- */
 
+static void chill(struct subject *s) {
+  for (size_t i = 0; i < s->run_count; i++)
+    world_forget(&s->world, &s->runs[i]);
+  world_chill(&s->world);
+}
+
 /* Goes on with a pending move by hand, so that the old entry can be looked at in between. */
 static turb_state finish_move(struct subject *s, turb_state state, const struct slot *old, const struct world_entry *old_entry) {
   while (state == TURB_PENDING || state == TURB_YIELD) {
@@ -252,7 +258,7 @@ static void walk(struct subject *s, bool whole_keys, int moves) {
     const bool placed = at >= 0 && (size_t)at < s->expected.count && s->cursor->state == TURB_READY;
     const uint64_t dice = placed ? world_random(&s->world, 14) : world_random(&s->world, 4);
     if (world_random(&s->world, 40) == 0)
-      world_chill(&s->world);
+      chill(s);
     struct target target;
     random_target(s, whole_keys, &target);
     const struct slot *old = placed ? s->cursor->slot : NULL;
@@ -294,7 +300,7 @@ static void walk(struct subject *s, bool whole_keys, int moves) {
 /* Reads fail now and then: the cursor says so, and a seek makes it as good as new. */
 static void walk_with_failures(struct subject *s, bool whole_keys) {
   for (int i = 0; i < 30; i++) {
-    world_chill(&s->world);
+    chill(s);
     turb_simulation_fail_at(s->world.simulation, turb_simulation_operations(s->world.simulation) + 1 + world_random(&s->world, 6), EIO);
     turb_state state = finish_move(s, world_random(&s->world, 2) ? cursor_first(s->cursor) : cursor_last(s->cursor), NULL, NULL);
     for (int n = 0; n < 200 && state == TURB_READY; n++)
@@ -356,7 +362,7 @@ static void obey(enum subject_kind kind) {
     if (kind != OF_MEMTABLE)
       walk_with_failures(&s, whole_keys);
     if (world_random(&s.world, 2)) { /* closed with reads in flight */
-      world_chill(&s.world);
+      chill(&s);
       (void)cursor_first(s.cursor);
       CHECK_OK_ERR(reads_submit(&s.world.reads, fresh()), &err);
     }

@@ -345,7 +345,7 @@ static uint32_t run_script(struct sweep *s, const struct step *script) {
 }
 
 static void sweep_kind(enum tree_kind kind) {
-  const uint64_t seed = test_seed(), rounds = test_scale(1, 1, 60);
+  const uint64_t seed = test_seed(), rounds = test_scale(1, 1, 35);
   uint64_t stops = 0;
   for (uint64_t round = 0; round < rounds; round++) {
     struct sweep s = {.kind = kind};
