@@ -310,6 +310,7 @@ test-all:
 	$(again) MODE=release all tests
 	@scripts/check-exports $(BUILD)/release/$(SONAME) $(header)
 	@scripts/check-header $(header)
+	@scripts/check-fast-path
 	@scripts/check-install $(BUILD)
 	@scripts/run-tests release full $(BUILD)
 	$(again) MODE=asan tests
