@@ -27,6 +27,15 @@ bool cursor_batch_hold(struct cursor_batch *batch, struct window *window) {
   return true;
 }
 
+bool cursor_batch_hold_current(struct cursor_batch *batch, const struct cursor *cursor) {
+  if (cursor->source->memtable)
+    return true;
+  for (uint32_t i = batch->held_count; i-- > 0;)
+    if (window_covers(batch->held[i], cursor->slot))
+      return true;
+  return cursor_batch_hold(batch, cursor_window_of(cursor, cursor->slot));
+}
+
 void cursor_batch_release(struct cursor_batch *batch) {
   for (uint32_t i = 0; i < batch->held_count; i++)
     window_release(batch->held[i]);

@@ -206,6 +206,8 @@ turb_state cursor_await(struct cursor *cursor);
 void cursor_batch_release(struct cursor_batch *batch);
 /* Adds a window to what the batch holds (NULL is nothing to hold). False when it has no room. */
 bool cursor_batch_hold(struct cursor_batch *batch, struct window *window);
+/* The batch keeps the cursor's current entry readable, whichever cursor below holds its page now. False when it has no room. */
+bool cursor_batch_hold_current(struct cursor_batch *batch, const struct cursor *cursor);
 
 /* ---- kinds ---- each `open` gives a FRESH cursor; children given to it are its own from then on, also when it fails */
 

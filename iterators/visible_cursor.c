@@ -302,23 +302,10 @@ static turb_state visible_last(struct cursor *cursor) {
 }
 
 static turb_state visible_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
-  struct visible_cursor *self = (struct visible_cursor *)cursor;
   if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
-    (void)fill(self);
-  while (cursor->state == TURB_READY && batch->count < batch->capacity) {
-    /* The stretch may be left below: the batch holds what keeps it readable. */
-    if (batch->held_count + self->raw.held_count + 2 > batch->held_capacity)
-      break;
-    batch->refs[batch->count++] = (struct cursor_ref){cursor->slot, cursor->source};
-    const bool last = cursor->ref == (backward ? cursor->ref_first : cursor->ref_last);
-    if (last) {
-      leave(self);
-      (void)cursor_batch_hold(batch, self->old_window);
-      for (uint32_t i = 0; i < self->raw.held_count; i++)
-        (void)cursor_batch_hold(batch, self->raw.held[i]);
-      (void)cursor_batch_hold(batch, self->found_window);
-      release_old(self);
-    }
+    (void)visible_resume(cursor);
+  while (cursor->state == TURB_READY && batch->count < batch->capacity && cursor_batch_hold_current(batch, cursor)) {
+    batch->refs[batch->count++] = *cursor->ref;
     (void)(backward ? cursor_retreat(cursor) : cursor_advance(cursor));
   }
   return cursor->state;

@@ -77,6 +77,23 @@ static struct cursor *add_merge(struct subject *s, bool streaming) {
   return cursor;
 }
 
+/* Children of all kinds under one merge: a memtable, a table, a streaming run, a run within (open) bounds, a merge. */
+static struct cursor *add_union(struct subject *s) {
+  static const struct key_bounds open;
+  struct cursor *children[5];
+  children[0] = add_memtable(s, world_random(&s->world, 200) + 1);
+  const struct run_view *run = add_run(s, 1 + world_random(&s->world, 500), 1);
+  CHECK_OK_ERR(table_cursor_open(&s->world.context, &run->sources[0], world_random(&s->world, 2), &children[1], fresh()), &err);
+  children[2] = add_concat(s, world_random(&s->world, 600), 3, true);
+  children[3] = add_concat(s, world_random(&s->world, 600), 2, false);
+  CHECK_OK_ERR(bounded_cursor_open(&s->world.context, children[3], &open, &children[3], fresh()), &err);
+  struct cursor *inner[2] = {add_concat(s, world_random(&s->world, 500), 2, false), add_memtable(s, 1 + world_random(&s->world, 100))};
+  CHECK_OK_ERR(merge_cursor_open(&s->world.context, inner, 2, &children[4], fresh()), &err);
+  struct cursor *cursor;
+  CHECK_OK_ERR(merge_cursor_open(&s->world.context, children, 5, &cursor, fresh()), &err);
+  return cursor;
+}
+
 static void random_bound(struct subject *s, int which, turb_bytes *bound) {
   if (!s->expected.count || world_random(&s->world, 4) == 0)
     return;
@@ -324,9 +341,16 @@ enum subject_kind {
   OF_MERGE,
   OF_MERGE_STREAM,
   OF_BOUNDED,
+  OF_UNION,
+  OF_UNION_BOUNDED,
   OF_VISIBLE,
-  OF_VISIBLE_BOUNDED
+  OF_VISIBLE_BOUNDED,
+  OF_VISIBLE_UNION
 };
+
+static bool is_visible_kind(enum subject_kind kind) {
+  return kind >= OF_VISIBLE;
+}
 
 static void make(struct subject *s, enum subject_kind kind) {
   const bool streaming = kind == OF_STREAM || kind == OF_CONCAT_STREAM || kind == OF_MERGE_STREAM;
@@ -338,20 +362,22 @@ static void make(struct subject *s, enum subject_kind kind) {
     CHECK_OK_ERR(table_cursor_open(&s->world.context, &run->sources[0], streaming, &cursor, fresh()), &err);
   } else if (kind == OF_CONCAT || kind == OF_CONCAT_STREAM) {
     cursor = add_concat(s, world_random(&s->world, 2000), 1 + world_random(&s->world, 8), streaming);
+  } else if (kind == OF_UNION || kind == OF_UNION_BOUNDED || kind == OF_VISIBLE_UNION) {
+    cursor = add_union(s);
   } else {
     cursor = add_merge(s, streaming);
   }
   s->expected = world_join(s->parts, s->part_count);
-  if (kind == OF_BOUNDED || kind == OF_VISIBLE_BOUNDED)
+  if (kind == OF_BOUNDED || kind == OF_UNION_BOUNDED || kind == OF_VISIBLE_BOUNDED)
     cursor = bind(s, cursor);
-  if (kind == OF_VISIBLE || kind == OF_VISIBLE_BOUNDED)
+  if (is_visible_kind(kind))
     cursor = make_visible(s, cursor);
   s->cursor = cursor;
 }
 
 static void obey(enum subject_kind kind) {
   const uint64_t seed = test_seed();
-  const bool whole_keys = kind == OF_VISIBLE || kind == OF_VISIBLE_BOUNDED; /* a visible cursor knows one version of a key */
+  const bool whole_keys = is_visible_kind(kind); /* a visible cursor knows one version of a key */
   const uint64_t rounds = test_scale(6, 4, 120);
   for (uint64_t round = 0; round < rounds; round++) {
     struct subject s;
@@ -408,6 +434,15 @@ TEST(contract, merge_streaming) {
 }
 TEST(contract, bounded) {
   obey(OF_BOUNDED);
+}
+TEST(contract, unlike_children) {
+  obey(OF_UNION);
+}
+TEST(contract, unlike_children_bounded) {
+  obey(OF_UNION_BOUNDED);
+}
+TEST(contract, visible_of_unlike_children) {
+  obey(OF_VISIBLE_UNION);
 }
 TEST(contract, visible) {
   obey(OF_VISIBLE);
