@@ -233,16 +233,17 @@ static void turn_child(struct cursor *child, bool backward) {
     (void)(backward ? cursor_last(child) : cursor_first(child));
 }
 
-/* Stretched: a child to its neighbour of the current entry, with which the stretch of `count` refs ends on that side. Within its window
+/* Stretched: child `who` to its neighbour of the current entry, with which the stretch of `count` refs ends on that side. Within its window
  * where it did not come from another one meanwhile, else by a seek; `equal_comes` says whether an equal entry of this child is beyond
  * the current one in the order of children. */
-static void turn_child_over(const struct merge_cursor *self, struct cursor *child, uint32_t count, bool backward, bool equal_comes) {
+static void turn_child_over(const struct merge_cursor *self, uint32_t who, uint32_t count, bool backward, bool equal_comes) {
+  struct cursor *child = child_of(self, who);
   const struct slot *at = self->head.slot;
   if (child->state == TURB_READY && child->window_end) {
     const struct slot *slot = child->slot; /* the first beyond the stretch, then the last within it */
     for (uint32_t i = 0; i < count; i++) {
       const struct slot *ref = self->refs[i].slot;
-      if (ref >= child->window_begin && ref < child->window_end && (backward ? ref < slot : ref > slot))
+      if (self->givers[i] == who && ref >= child->window_begin && ref < child->window_end && (backward ? ref < slot : ref > slot))
         slot = ref;
     }
     if (backward ? slot > child->window_begin : slot + 1 < child->window_end) {
@@ -269,7 +270,7 @@ static turb_state turn(struct merge_cursor *self, bool backward) {
     if (peeked)
       turn_child(child_of(self, i), backward);
     else
-      turn_child_over(self, child_of(self, i), count, backward, backward ? i < giver : i > giver);
+      turn_child_over(self, i, count, backward, backward ? i < giver : i > giver);
   }
   return all_sent(self);
 }
@@ -328,7 +329,7 @@ static turb_state merge_last(struct cursor *cursor) {
 static bool take_stretch(struct merge_cursor *self, struct cursor_batch *batch, bool backward) {
   struct cursor *c = &self->head;
   for (;;) {
-    if (batch->count == batch->capacity || !cursor_batch_hold(batch, cursor_window_of(c, c->slot)))
+    if (batch->count == batch->capacity || !cursor_batch_hold_current(batch, c))
       return false;
     batch->refs[batch->count++] = *c->ref;
     if (c->ref == (backward ? c->ref_first : c->ref_last))
@@ -377,12 +378,13 @@ static struct window *merge_window_of(const struct cursor *cursor, const struct 
   for (uint32_t i = 0; i < self->stretch.held_count; i++)
     if (window_covers(self->stretch.held[i], slot))
       return self->stretch.held[i];
-  for (uint32_t i = 0; i < self->tree.count; i++) {
-    struct window *window = cursor_window_of(child_of(self, i), slot);
-    if (window)
-      return window;
-  }
-  return NULL;
+  for (uint32_t i = 0; i < self->tree.count; i++) /* mostly the current window of a child, which takes no call */
+    if (window_covers(child_of(self, i)->window, slot))
+      return child_of(self, i)->window;
+  struct window *window = NULL;
+  for (uint32_t i = 0; i < self->tree.count && !window; i++)
+    window = cursor_window_of(child_of(self, i), slot);
+  return window;
 }
 
 static turb_status merge_error(const struct cursor *cursor, turb_error *err) {

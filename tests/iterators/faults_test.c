@@ -461,12 +461,10 @@ static void merge_equal_entries(bool shared_pages) {
 TEST(faults, equal_entries_come_in_the_order_of_children) {
   merge_equal_entries(false);
 }
-#ifdef TURB_TEST_SHARED_PAGES
 /* The same where two children walk the same table, so that an entry of one lies in the window of the other. */
 TEST(faults, equal_entries_of_shared_pages) {
   merge_equal_entries(true);
 }
-#endif
 
 /* ---- one ring, several cursors ---- */
 
