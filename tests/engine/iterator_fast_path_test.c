@@ -1,22 +1,12 @@
 /* What a scan by the public iterator costs when everything is resident: a call of the library a window, no system call, no memory. */
-#include <linux/seccomp.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/support/allocator.h"
+#include "tests/support/confined.h"
 #include "tests/support/test.h"
 
 #define DIMENSION 8u
 #define RUNS      8u
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 struct scan {
   struct test_allocator allocator;
@@ -101,25 +91,9 @@ static void close_iterator(struct scan *s) {
   s->loop = NULL;
 }
 
-/* In a child process that may do nothing but read, write and exit. */
-static void walk_confined(struct scan *s) {
-  fflush(NULL);
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
-      _exit(77);
-    const bool good = walk(s, false) == s->rows && walk(s, true) == s->rows;
-    (void)syscall(SYS_exit, good ? 0 : 1);
-  }
-  int status = 0;
-  CHECK_EQ(waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    fprintf(stderr, "iterator_fast_path: this system has no strict mode of seccomp\n");
-    return;
-  }
-  CHECK_MSG(!WIFSIGNALED(status), "a scan of what is resident made a system call (signal %d)", WTERMSIG(status));
-  CHECK_EQ(WEXITSTATUS(status), 0);
+static bool walk_both_ways(void *scan) {
+  struct scan *s = scan;
+  return walk(s, false) == s->rows && walk(s, true) == s->rows;
 }
 
 static void check_scan(uint32_t parts, bool with_loop) {
@@ -135,8 +109,7 @@ static void check_scan(uint32_t parts, bool with_loop) {
   }
   CHECK_EQ(s.allocator.count, 0);
   test_allocator_fail_at(&s.allocator, 0);
-  if (!SANITIZED)
-    walk_confined(&s);
+  test_confined(walk_both_ways, &s);
   close_iterator(&s);
   end(&s);
 }

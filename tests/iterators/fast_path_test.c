@@ -1,24 +1,10 @@
 /* What a walk over resident pages costs: at most one call through the operations table a window or stretch, no system call, no memory. */
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#ifdef __linux__
-#include <linux/seccomp.h>
-#endif
 
 #include "tests/iterators/ground.h"
+#include "tests/support/confined.h"
 
 #define RUNS 8u
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 static turb_error err;
 static turb_error *fresh(void) {
@@ -240,35 +226,26 @@ TEST(fast_path, takes_no_memory) {
   end(&s);
 }
 
-/* In a child process that may do nothing but read, write and exit. */
-static void walk_confined(struct cursor *cursor, uint64_t entries) {
-  fflush(NULL);
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
-      _exit(77);
-    bool good = true;
-    for (int way = 0; way < WAYS; way++)
-      good &= walk(cursor, (enum way)way) == entries;
-    (void)syscall(SYS_exit, good ? 0 : 1);
-  }
-  int status = 0;
-  CHECK_EQ(waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    fprintf(stderr, "fast_path: this system has no strict mode of seccomp\n");
-    return;
-  }
-  CHECK_MSG(!WIFSIGNALED(status), "a walk over resident pages made a system call (signal %d)", WTERMSIG(status));
-  CHECK_EQ(WEXITSTATUS(status), 0);
+struct confined_walk {
+  struct cursor *cursor;
+  uint64_t entries;
+};
+
+static bool walk_all_ways(void *confined) {
+  const struct confined_walk *what = confined;
+  bool good = true;
+  for (int way = 0; way < WAYS; way++)
+    good &= walk(what->cursor, (enum way)way) == what->entries;
+  return good;
 }
 
 TEST(fast_path, makes_no_system_call) {
   static struct scan s;
   begin(&s);
-  for (int shape = 0; shape < SHAPES && !SANITIZED; shape++) {
+  for (int shape = 0; shape < SHAPES; shape++) {
     struct cursor *cursor = open_shape(&s, (enum shape)shape);
-    walk_confined(cursor, warm(&s, cursor));
+    struct confined_walk what = {cursor, warm(&s, cursor)};
+    test_confined(walk_all_ways, &what);
     cursor_close(cursor);
   }
   end(&s);

@@ -174,11 +174,13 @@ static void check_failed(struct sweep *s) {
   CHECK_EQ(s->cursor->state, TURB_FAILED);
 }
 
-/* Takes a few entries from where a pending move ends; the place of the first is s->at. */
-static turb_state take_on(struct sweep *s, bool backward) {
-  struct cursor_ref refs[5];
+#define TAKEN_MAX 37
+
+/* Takes entries from where the cursor stands or a pending move ends; the place of the first is s->at. */
+static turb_state take(struct sweep *s, bool backward, uint32_t capacity) {
+  struct cursor_ref refs[TAKEN_MAX];
   struct window *held[96];
-  struct cursor_batch batch = {.refs = refs, .capacity = 5, .held = held, .held_capacity = 96};
+  struct cursor_batch batch = {.refs = refs, .capacity = capacity, .held = held, .held_capacity = 96};
   const turb_state state = cursor_take(s->cursor, &batch, backward);
   for (uint32_t i = 0; i < batch.count; i++) {
     CHECK(entry_at(s, s->at) != NULL);
@@ -208,7 +210,7 @@ static turb_state go_on_by(struct sweep *s, turb_state state, bool backward) {
   if (state == TURB_PENDING)
     CHECK_OK_ERR(reads_wait(&s->ground.world.reads, fresh()), &err);
   if (s->manner == MANNER_TAKE)
-    return take_on(s, backward);
+    return take(s, backward, 5);
   return s->stop_at % 2 ? cursor_advance(s->cursor) : cursor_retreat(s->cursor);
 }
 
@@ -286,27 +288,13 @@ static turb_state finish(struct sweep *s, turb_state state, const struct slot *o
 
 /* ---- scripts ---- */
 
-static turb_state take(struct sweep *s, bool backward) {
-  struct cursor_ref refs[37];
-  struct window *held[96];
-  struct cursor_batch batch = {.refs = refs, .capacity = 37, .held = held, .held_capacity = 96};
-  const turb_state state = cursor_take(s->cursor, &batch, backward);
-  for (uint32_t i = 0; i < batch.count; i++) {
-    CHECK(entry_at(s, s->at) != NULL);
-    CHECK_MSG(world_is(refs[i].slot, entry_at(s, s->at)), "entry %u of a batch", i);
-    s->at += backward ? -1 : 1;
-  }
-  cursor_batch_release(&batch);
-  return state;
-}
-
 static void run_move(struct sweep *s, const struct step *step) {
   const bool placed = s->cursor->state == TURB_READY;
   const struct slot *old = placed ? s->cursor->slot : NULL;
   const struct world_entry *old_entry = placed ? entry_at(s, s->at) : NULL;
   turb_state state;
   if (step->op == OP_TAKE || step->op == OP_TAKE_BACK) {
-    state = take(s, step->op == OP_TAKE_BACK);
+    state = take(s, step->op == OP_TAKE_BACK, TAKEN_MAX);
     old = NULL;
   } else if (step->op == OP_ADVANCE) {
     s->at++;
