@@ -110,6 +110,11 @@ void meter_stop(const struct meter *meter, double operations, struct sample *sam
 struct worker;
 /* Returns when begin is done. */
 struct worker *worker_start(const struct worker_job *job);
+/* Another program as the child: it gets `order` (of at most PIPE_BUF bytes) on its standard input, and serves there. */
+struct worker *worker_start_program(const char *const *arguments, const void *order, size_t size);
+/* In that program: reads the order; serves the job that it makes of it. */
+bool worker_read_order(int orders, void *order, size_t size);
+_Noreturn void worker_serve(const struct worker_job *job, int orders, int answers);
 void worker_pass(struct worker *worker, uint32_t round, struct sample *sample);
 /* Peak memory comes in `last`. */
 void worker_end(struct worker *worker, struct sample *last);

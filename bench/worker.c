@@ -2,15 +2,18 @@
  *
  *   the forker                      the child
  *   worker_start  --fork-->         begin; sends a sample: ready
+ *   worker_start_program  --exec--> another program: reads its order, then worker_serve as above
  *   worker_pass   --round-->        pass; sends its sample
  *   worker_end    --END-->          end; sends a last sample with the peak of its memory; exits
  */
 #include "bench/bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,7 +58,7 @@ static void answer(int fd, const struct sample *sample) {
     _exit(1);
 }
 
-static _Noreturn void serve(const struct worker_job *job, int orders, int answers) {
+_Noreturn void worker_serve(const struct worker_job *job, int orders, int answers) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   struct sample sample = {0};
   void *state = job->begin(job->argument);
@@ -75,9 +78,10 @@ static _Noreturn void serve(const struct worker_job *job, int orders, int answer
   _exit(0);
 }
 
-struct worker *worker_start(const struct worker_job *job) {
+/* Forks: the child serves `job`, or becomes the program `arguments`, whose input and output are the pipes. */
+static struct worker *fork_worker(const struct worker_job *job, const char *const *arguments) {
   int orders[2], answers[2];
-  if (pipe(orders) != 0 || pipe(answers) != 0)
+  if (pipe2(orders, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0)
     bench_fail("no pipe can be made");
   (void)fflush(stdout);
   struct worker *worker = bench_alloc(sizeof *worker);
@@ -85,18 +89,44 @@ struct worker *worker_start(const struct worker_job *job) {
   if (worker->process < 0)
     bench_fail("no process can be made");
   if (worker->process == 0) {
-    (void)close(orders[1]);
-    (void)close(answers[0]);
-    serve(job, orders[0], answers[1]);
+    if (job) {
+      (void)close(orders[1]);
+      (void)close(answers[0]);
+      worker_serve(job, orders[0], answers[1]);
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (dup2(orders[0], STDIN_FILENO) >= 0 && dup2(answers[1], STDOUT_FILENO) >= 0)
+      (void)execvp(arguments[0], (char *const *)(uintptr_t)arguments); /* which does not write to them */
+    bench_say("%s cannot be run: %s", arguments[0], strerror(errno));
+    _exit(1);
   }
   (void)close(orders[0]);
   (void)close(answers[1]);
   worker->orders = orders[1];
   worker->answers = answers[0];
+  return worker;
+}
+
+static struct worker *when_ready(struct worker *worker) {
   struct sample ready;
   if (!read_all(worker->answers, &ready, sizeof ready))
     bench_fail("a contestant ended while it got ready");
   return worker;
+}
+
+struct worker *worker_start(const struct worker_job *job) {
+  return when_ready(fork_worker(job, NULL));
+}
+
+struct worker *worker_start_program(const char *const *arguments, const void *order, size_t size) {
+  struct worker *worker = fork_worker(NULL, arguments);
+  if (write(worker->orders, order, size) != (ssize_t)size) /* smaller than PIPE_BUF */
+    bench_fail("%s takes no order", arguments[0]);
+  return when_ready(worker);
+}
+
+bool worker_read_order(int orders, void *order, size_t size) {
+  return read_all(orders, order, size);
 }
 
 static void ask(struct worker *worker, uint32_t round, struct sample *sample) {
