@@ -425,6 +425,7 @@ static const struct cursor_ops merge_cursor_ops = {
 turb_status merge_cursor_open(struct cursor_context *context, struct cursor **children, uint32_t count, struct cursor **cursor,
                               turb_error *err) {
   *cursor = NULL;
+  assert(count && count <= MERGE_LANES_MAX);
   if (count == 1) {
     *cursor = children[0];
     return TURB_OK;

@@ -4,8 +4,7 @@
  * children's current windows share, then the lane's number. While a child walks within a page, the bytes come from the slot alone (its own
  * prefix, moved under what the page shares); keys themselves are compared only where the bytes are equal.
  *
- *   rank           47                          16 15          0
- *                  six key bytes, big-endian     | lane            (bits 63 to 16 and 15 to 0)
+ *   rank             bits 63 to 16: six key bytes, big-endian; bits 15 to 0: the lane
  *   ranks[1..count)  the losers of the matches; lane i's first match is at (count + i) / 2
  *   winner           the lane whose entry comes first
  *
