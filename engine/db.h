@@ -112,7 +112,8 @@ struct turb_db {
   struct db_options options;
   struct logger logger;
   struct budget budget;
-  struct budget memtable_budget, job_budget; /* shares of it, so that neither leaves nothing to the other or to readers */
+  /* Shares of it, so that none leaves nothing to the others or to readers by pages. */
+  struct budget memtable_budget, job_budget, stream_budget;
   budget_reclaim_fn reclaim_cache;           /* the cache's way of giving memory up, behind the pool's */
   void *reclaim_cache_context;
   struct memtable_pool memtable_pool; /* chunks of released memtables, for the next ones */

@@ -340,7 +340,17 @@ static turb_status set_bounds(struct iterator *it, const turb_iterator_options *
   return TURB_OK;
 }
 
+#define PIECE_MIN_BYTES (64u << 10)
+#define PIECE_MAX_BYTES (1u << 20)
+
+/* As large as the share holds for all runs: four pieces of rows for each, and four of keys of a quarter the size. */
+static uint32_t piece_bytes(const struct iterator *it) {
+  const uint64_t bytes = budget_limit(&it->db->stream_budget) / (it->view.version->source_runs + 1) / 5 / 4096 * 4096;
+  return bytes < PIECE_MIN_BYTES ? PIECE_MIN_BYTES : bytes > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : (uint32_t)bytes;
+}
+
 static turb_status open_cursors(struct iterator *it, const turb_iterator_options *options, turb_error *err) {
+  it->context.stream_piece_bytes = piece_bytes(it);
   turb_status status = read_view_range_deletes(&it->view, &it->arena, &it->range_deletes, err);
   struct cursor *cursor = NULL;
   if (status == TURB_OK)
@@ -390,6 +400,7 @@ static turb_status new_iterator(turb_collection *collection, const turb_iterator
   it->context = (struct cursor_context){.reads = &it->reads,
                                         .allocator = &db->allocator,
                                         .budget = &db->budget,
+                                        .stream_budget = &db->stream_budget,
                                         .fill_cache = !options->skip_cache_fill && !options->streaming};
   arena_init(&it->arena, &db->allocator, &db->budget, BUDGET_CURSOR, 256);
   *out = it;

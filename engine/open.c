@@ -103,6 +103,7 @@ static turb_status new_db(const char *path, const turb_options *given, turb_db *
   budget_init_share(&db->memtable_budget, &db->budget,
                     options.read_only ? UINT64_MAX : options_memtable_share(options.memory_budget_bytes));
   budget_init_share(&db->job_budget, &db->budget, options_job_share(options.memory_budget_bytes));
+  budget_init_share(&db->stream_budget, &db->budget, options_stream_share(options.memory_budget_bytes));
   block_pool_init(&db->block_pool);
   memtable_pool_init(&db->memtable_pool, &db->allocator, &db->memtable_budget, options.memtable_bytes);
   mutex_init(&db->mutex);

@@ -59,6 +59,10 @@ uint64_t options_memtable_share(uint64_t budget_bytes) {
   return smaller(budget_bytes / 2, budget_bytes - options_job_share(budget_bytes) - 2 * MIB);
 }
 
+uint64_t options_stream_share(uint64_t budget_bytes) {
+  return budget_bytes / 8;
+}
+
 turb_status options_check(const turb_options *given, struct db_options *options, turb_allocator *allocator, turb_error *err) {
   turb_options o;
   turb_status status = options_read(given, &o, sizeof o, "turb_options", err);

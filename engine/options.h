@@ -16,8 +16,10 @@ TURB_MUST_CHECK turb_status options_write(const void *full, size_t full_size, vo
 TURB_MUST_CHECK turb_status options_check(const turb_options *given, struct db_options *options, turb_allocator *allocator,
                                           turb_error *err);
 
-/* How much of a memory budget jobs and memtables may take, at most: the rest, a quarter or more, is for readers. */
+/* How much of a memory budget jobs and memtables may take, at most: the rest, a quarter or more, is for readers. Streaming iterators may
+ * take a part of that for large reads, so that what is read by pages has room beside them. */
 uint64_t options_job_share(uint64_t budget_bytes);
 uint64_t options_memtable_share(uint64_t budget_bytes);
+uint64_t options_stream_share(uint64_t budget_bytes);
 
 #endif

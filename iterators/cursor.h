@@ -101,6 +101,7 @@ struct cursor_context {
   struct reads *reads;
   const turb_allocator *allocator;
   struct budget *budget;
+  struct budget *stream_budget; /* of streaming cursors' lanes: a share that leaves room for what is read by pages; NULL: budget */
   bool fill_cache;
   bool eager;                  /* streaming cursors submit their reads at once: for callers that may make system calls */
   uint32_t stream_piece_bytes; /* of streaming cursors; 0: the lanes' defaults */

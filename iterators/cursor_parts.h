@@ -17,6 +17,10 @@ static inline turb_status cursor_error_unless_failed(const struct cursor *cursor
                                       : TURB_OK;
 }
 
+static inline struct budget *cursor_stream_budget(const struct cursor_context *context) {
+  return context->stream_budget ? context->stream_budget : context->budget;
+}
+
 /* The current entry is alone in its window: what is beside it takes a call. */
 static inline void cursor_show_one(struct cursor *cursor, const struct slot *slot, const struct source *source) {
   cursor->slot = slot;

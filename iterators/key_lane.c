@@ -1,7 +1,7 @@
 /* key_lane.h has the contract, the states and the invariants. */
 #include "iterators/key_lane.h"
 
-#include "base/alloc.h"
+#include "iterators/cursor_parts.h"
 
 #define KEY_LANE_DEPTH 4u /* one held by the old entry, one current, two on their way */
 
@@ -43,7 +43,7 @@ turb_status key_lane_open(struct cursor_context *context, struct table *table, u
       .piece_bytes = context->stream_piece_bytes / 4,
       .depth = KEY_LANE_DEPTH,
       .use = BUDGET_CURSOR,
-      .budget = context->budget,
+      .budget = cursor_stream_budget(context),
       .eager = context->eager,
   };
   const turb_status status = lane_open(table, context->reads, &options, &self->lane, err);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "iterators/cursor_parts.h"
 #include "sstable/stream.h"
 
 #define LOADS         16u
@@ -367,7 +368,7 @@ static turb_state open_lane(struct parts *self, struct run_rows *run, const stru
       .piece_bytes = self->context->stream_piece_bytes,
       .depth = 4,
       .use = BUDGET_CURSOR,
-      .budget = self->context->budget,
+      .budget = cursor_stream_budget(self->context),
       .eager = self->context->eager,
   };
   if (lane_open(source->table, self->context->reads, &options, &lane->lane, &self->error) != TURB_OK) {

@@ -99,6 +99,27 @@ static void write_many_runs(struct small *s, uint64_t seed, int32_t workers, uin
   CHECK_OK_ERR(turb_flush(s->db, NULL, &err), &err);
 }
 
+/* Large reads of a streaming iterator over many runs leave room for the runs that are read by pages for want of it. */
+TEST(budget_of_eight_mib, streams_leave_room_for_pages) {
+  struct small s;
+  small_open(&s, test_seed(), -1);
+  s.options.size_ratio = 64; /* nothing is merged */
+  CHECK_OK_ERR(turb_open("/db", &s.options, &s.db, &err), &err);
+  create(&s, 2);
+  const uint64_t runs = 24, rows_a_run = 6;
+  for (uint64_t run = 0; run < runs; run++) {
+    for (uint64_t i = 0; i < rows_a_run; i++)
+      put(&s, 2, i * runs + run);
+    CHECK_OK_ERR(turb_flush(s.db, NULL, &err), &err);
+  }
+  CHECK_GE(stats_of(s.db).runs, runs);
+  for (int i = 0; i < 3; i++) {
+    check_all(&s, 2, runs * rows_a_run, true);
+    check_all(&s, 2, runs * rows_a_run, false);
+  }
+  small_close(&s);
+}
+
 /* Iterators at their first entries: they keep the runs of now, and pages of them. */
 static turb_status hold(struct small *s, turb_iterator *held[3]) {
   turb_status status = TURB_OK;
