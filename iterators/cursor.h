@@ -38,6 +38,7 @@
 #ifndef TURB_ITERATORS_CURSOR_H
 #define TURB_ITERATORS_CURSOR_H
 
+#include <assert.h>
 #include <stdbool.h>
 
 #include "base/slot.h"
@@ -138,6 +139,7 @@ struct cursor { /* the head of every kind */
 static inline turb_state cursor_advance(struct cursor *cursor) {
   if (cursor->state == TURB_READY) {
     if (cursor->ref != cursor->ref_last) {
+      assert(cursor->ref); /* all of the three are NULL, or none */
       cursor->slot = (++cursor->ref)->slot;
       cursor->source = cursor->ref->source;
       return TURB_READY;
@@ -152,6 +154,7 @@ static inline turb_state cursor_advance(struct cursor *cursor) {
 static inline turb_state cursor_retreat(struct cursor *cursor) {
   if (cursor->state == TURB_READY) {
     if (cursor->ref != cursor->ref_first) {
+      assert(cursor->ref);
       cursor->slot = (--cursor->ref)->slot;
       cursor->source = cursor->ref->source;
       return TURB_READY;
