@@ -54,6 +54,7 @@ static const struct {
     FIELD(reads, STAT_COUNT),
     FIELD(read_bytes, STAT_BYTES),
     FIELD(submissions, STAT_COUNT),
+    FIELD(ring_calls, STAT_COUNT),
     FIELD(flushes, STAT_COUNT),
     FIELD(merges, STAT_COUNT),
     FIELD(merges_failed, STAT_COUNT),

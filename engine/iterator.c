@@ -22,8 +22,9 @@ static turb_state end(struct iterator *it) {
   return it->state = TURB_END;
 }
 
-/* A move begins: the old entry stays readable apart from the window. */
+/* A move begins: the old entry stays readable apart from the window. What was read so far the move finds by itself. */
 static void leave(struct iterator *it) {
+  list_remove(&it->reads.woken_link);
   if (it->state != TURB_READY && it->phase != PHASE_FETCH)
     return;
   it->old = *it->head.entry;
@@ -309,6 +310,10 @@ turb_status turb_iterator_status(const turb_iterator *iterator, turb_error *err)
   return status_copy(err, &it->error);
 }
 
+void *turb_iterator_context(const turb_iterator *iterator) {
+  return ((const struct iterator *)iterator)->caller_context;
+}
+
 /* ---- life ---- */
 
 static turb_status copy_bytes(struct iterator *it, turb_bytes from, turb_bytes *to, turb_error *err) {
@@ -390,13 +395,15 @@ static turb_status new_iterator(turb_collection *collection, const turb_iterator
   }
   it->db = db;
   it->loop = options->loop;
+  it->caller_context = options->context;
   it->state = TURB_FAILED;
   it->created_ns = clock_monotonic_ns();
   it->which = options->parts ? options->parts : TURB_ALL;
   it->streaming = options->streaming;
   list_init(&it->link);
-  list_init(&it->loop_link);
   reads_init(&it->reads, db->system, options->loop ? options->loop->ring : NULL);
+  if (options->loop)
+    reads_join(&it->reads, &options->loop->group);
   it->context = (struct cursor_context){.reads = &it->reads,
                                         .allocator = &db->allocator,
                                         .budget = &db->budget,
@@ -436,10 +443,8 @@ turb_status turb_iterator_open(turb_collection *collection, const turb_iterator_
   mutex_lock(&db->iterator_mutex);
   list_push_back(&db->iterators, &it->link);
   mutex_unlock(&db->iterator_mutex);
-  if (it->loop) {
-    list_push_back(&it->loop->iterators, &it->loop_link);
+  if (it->loop)
     it->loop->iterator_count++;
-  }
   *iterator = &it->head;
   return TURB_OK;
 }
@@ -452,10 +457,8 @@ void turb_iterator_close(turb_iterator *iterator) {
   mutex_lock(&db->iterator_mutex);
   list_remove(&it->link);
   mutex_unlock(&db->iterator_mutex);
-  if (it->loop) {
-    list_remove(&it->loop_link);
+  if (it->loop)
     it->loop->iterator_count--;
-  }
   release(it);
   atomic_fetch_sub(&db->live_iterators, 1);
 }

@@ -27,8 +27,8 @@ struct iterator {
   turb_iterator head;
   turb_db *db;
   struct turb_loop *loop;
-  struct list link;      /* in db->iterators, under its mutex */
-  struct list loop_link; /* in loop->iterators */
+  struct list link; /* in db->iterators, under its mutex */
+  void *caller_context;
   uint64_t created_ns;
   struct read_view view;
   struct reads reads;

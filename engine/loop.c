@@ -10,7 +10,7 @@ turb_status turb_loop_open(turb_db *db, turb_loop **out, turb_error *err) {
   if (!loop)
     return status_set(err, TURB_NO_MEMORY, "no memory for a loop");
   loop->db = db;
-  list_init(&loop->iterators);
+  reads_group_init(&loop->group);
   const struct io_ring_options options = {.pollable = true};
   const turb_status status = io_ring_create(db->system, &options, &loop->ring, err);
   if (status != TURB_OK) {
@@ -39,13 +39,34 @@ int turb_loop_descriptor(const turb_loop *loop) {
 }
 
 turb_status turb_loop_submit(turb_loop *loop, turb_error *err) {
-  for (struct list *l = list_first(&loop->iterators); l; l = list_next(&loop->iterators, l))
-    reads_hand_over(&LIST_ENTRY(l, struct iterator, loop_link)->reads);
+  reads_group_hand_over(&loop->group);
   return io_ring_submit(loop->ring, err);
 }
 
 size_t turb_loop_poll(turb_loop *loop) {
   return io_ring_poll(loop->ring);
+}
+
+size_t turb_loop_ready(turb_loop *loop, turb_iterator **iterators, size_t capacity) {
+  (void)io_ring_poll(loop->ring);
+  size_t count = 0;
+  while (count < capacity) {
+    struct list *link = list_pop_front(&loop->group.woken);
+    if (!link)
+      break;
+    struct iterator *it = LIST_ENTRY(link, struct iterator, reads.woken_link);
+    if (it->state == TURB_PENDING) /* else what came was read ahead */
+      iterators[count++] = &it->head;
+  }
+  for (size_t i = 0; i < count; i++) { /* many iterators are more than caches hold: what all will touch comes while the first is moved */
+    const struct iterator *it = (const struct iterator *)iterators[i];
+    __builtin_prefetch(it->parts);
+    __builtin_prefetch(it->cursor);
+    __builtin_prefetch(&it->entries[0]);
+    __builtin_prefetch(&it->resolved[0]);
+    __builtin_prefetch(&it->target_size);
+  }
+  return count;
 }
 
 turb_status turb_loop_wait(turb_loop *loop, int timeout_ms, turb_error *err) {

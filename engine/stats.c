@@ -104,6 +104,7 @@ static void copy_layers(turb_db *db, turb_stats *stats) {
   stats->reads = io.reads;
   stats->read_bytes = io.read_bytes;
   stats->submissions = io.submissions;
+  stats->ring_calls = io.ring_calls;
   struct cache_stats cache;
   cache_get_stats(db->cache, &cache);
   stats->cache_bytes = cache.bytes;

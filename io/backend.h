@@ -99,6 +99,7 @@ extern const struct io_carrier io_carrier_simulated;
 
 struct io_counters {
   uint64_t reads, read_bytes, writes, write_bytes, syncs, submissions;
+  uint64_t ring_calls;
 };
 
 struct io_system {
@@ -114,7 +115,7 @@ struct io_system {
   _Atomic int fallback_errno;
   _Atomic uint32_t files, locks, rings;
   _Atomic uint64_t registered_buffer_bytes;
-  _Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, submissions;
+  _Atomic uint64_t reads, read_bytes, writes, write_bytes, syncs, submissions, ring_calls;
   pthread_mutex_t mutex; /* guards what follows */
   struct list pool;      /* of rings that are not leased */
   struct list open_files;

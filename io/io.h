@@ -67,6 +67,7 @@ struct io_stats { /* sums since opening, read without locks; transfers count whe
   uint64_t registered_buffer_bytes;                       /* the most that a ring was granted */
   uint64_t reads, read_bytes, writes, write_bytes, syncs; /* operations and blocking calls */
   uint64_t submissions;                                   /* system calls that handed a ring's requests over, waiting or not */
+  uint64_t ring_calls;                                    /* those, and the ones that only waited or fetched completions (io_uring) */
 };
 
 /* ---- system and names (blocking; each is one operation of the simulated clock) ---- */

@@ -184,6 +184,7 @@ void io_system_count(struct io_system *system, struct io_counters *counters) {
   add(&system->write_bytes, counters->write_bytes);
   add(&system->syncs, counters->syncs);
   add(&system->submissions, counters->submissions);
+  add(&system->ring_calls, counters->ring_calls);
   memset(counters, 0, sizeof *counters);
 }
 
@@ -199,6 +200,7 @@ void io_system_stats(const struct io_system *system, struct io_stats *stats) {
       .write_bytes = atomic_load_explicit(&system->write_bytes, memory_order_relaxed),
       .syncs = atomic_load_explicit(&system->syncs, memory_order_relaxed),
       .submissions = atomic_load_explicit(&system->submissions, memory_order_relaxed),
+      .ring_calls = atomic_load_explicit(&system->ring_calls, memory_order_relaxed),
   };
 }
 

@@ -137,6 +137,7 @@ static int uring_flush(struct io_ring *ring) {
   while (io_uring_sq_ready(uring) != 0) {
     const int taken = io_uring_submit(uring);
     ring->counters.submissions++;
+    ring->counters.ring_calls++;
     if (taken == 0) {
       return EAGAIN;
     }
@@ -154,6 +155,7 @@ static void uring_reap(struct io_ring *ring) {
     if ((IO_URING_READ_ONCE(*uring->sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) == 0) {
       return;
     }
+    ring->counters.ring_calls++;
     (void)io_uring_get_events(uring); /* a failure leaves them for the next poll */
     ready = io_uring_cq_ready(uring);
   }
@@ -179,6 +181,7 @@ static int uring_wait(struct io_ring *ring, uint32_t count, uint64_t timeout_ns)
   if (timeout_ns == IO_NO_TIMEOUT) {
     result = io_uring_submit_and_wait(uring, count);
     ring->counters.submissions++;
+    ring->counters.ring_calls++;
   } else {
     /* Two system calls: in one, a submission would hide that the time is up. */
     const int os_error = uring_flush(ring);
@@ -188,6 +191,7 @@ static int uring_wait(struct io_ring *ring, uint32_t count, uint64_t timeout_ns)
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / CLOCK_NS_PER_SECOND),
                                         .tv_nsec = (long long)(timeout_ns % CLOCK_NS_PER_SECOND)};
     struct io_uring_getevents_arg argument = {.ts = (uint64_t)(uintptr_t)&timeout};
+    ring->counters.ring_calls++;
     result = io_uring_enter2((unsigned)uring->ring_fd, 0, count, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
                              (sigset_t *)(void *)&argument, sizeof argument);
   }

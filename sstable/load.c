@@ -52,14 +52,14 @@ struct fetch {
   struct io_op op; /* the data */
   struct cache_memory memory;
   struct cache_memory stored; /* of a compressed block */
-  void *pages;                /* of a row or attribute alone: private, BUDGET_CURSOR */
+  void *pages;                /* of a row or attribute alone: private, BUDGET_CURSOR; or in `memory` when that is short */
   uint64_t pages_size;
-  struct record_page records[RECORD_PAGES];
   uint32_t record_count;
   /* a row or attribute alone */
   const struct span *span;
   uint64_t part, hash;
-  uint32_t shift, size; /* within the pages */
+  uint32_t shift, size;                     /* within the pages */
+  struct record_page records[RECORD_PAGES]; /* last: mostly none is used, and what is used lies together */
 };
 
 struct load {
@@ -72,10 +72,10 @@ struct load {
   struct cache_pin pin;
   const uint8_t *data;
   uint32_t size;
-  turb_error error;
   /* a row that comes with its frame */
   bool is_part;
   uint32_t part_offset, part_size;
+  turb_error error; /* last: its texts are far from what is used */
 };
 
 /* ---- creation ------------------------------------------------------------------------------------------ */
@@ -153,10 +153,12 @@ static void fetch_clear(struct fetch *fetch) {
     return;
   }
   struct cache *cache = fetch->table->env->cache;
+  if (fetch->memory.frame == NULL) {
+    private_free(fetch->table->env, fetch->pages, fetch->pages_size);
+  }
+  fetch->pages = NULL;
   cache_memory_give(cache, &fetch->memory);
   cache_memory_give(cache, &fetch->stored);
-  private_free(fetch->table->env, fetch->pages, fetch->pages_size);
-  fetch->pages = NULL;
   for (uint32_t i = 0; i < fetch->record_count; i++) {
     cache_memory_give(cache, &fetch->records[i].memory);
     cache_unpin(&fetch->records[i].pin);
@@ -474,6 +476,10 @@ static void fetch_step(struct fetch *fetch) {
     load_fail(load, &error);
   } else if (pin.frame != NULL) {
     load_ready_unit(load, &pin);
+  } else if (fetch->memory.frame != NULL) { /* borrowed */
+    cache_keep(&fetch->memory, &pin);
+    load_ready(load, &pin, (const uint8_t *)fetch->pages + fetch->shift, fetch->size);
+    fetch->pages = NULL;
   } else {
     const struct cache_pin private = {NULL, fetch->pages, (uint32_t)fetch->pages_size};
     load->env = fetch->table->env;
@@ -489,6 +495,9 @@ static void op_complete(struct io_op *op) {
   if (fetch->reads != NULL) {
     fetch->reads->bytes += op->done;
     reads_done(fetch->reads);
+    if (fetch->pending == 0) {
+      reads_wake(fetch->reads);
+    }
   }
   if (fetch->pending == 0) {
     fetch_step(fetch);
@@ -643,6 +652,19 @@ enum load_state load_unit(struct load *load, struct table *table, enum unit_kind
   return unit_start(load, table, kind, ordinal, flags);
 }
 
+/* The cache has taken what the budget has, and many readers may pin a page of every slab, so that it cannot shrink: a frame of its own then,
+ * which one page that nobody pins makes. */
+static turb_status borrowed_start(struct fetch *fetch, uint64_t begin, turb_error *err) {
+  if (fetch->pages_size > CACHE_UNIT_MAX_BYTES ||
+      !cache_memory_take(fetch->table->env->cache, (uint32_t)fetch->pages_size, UNIT_KEYS, true, &fetch->memory)) {
+    return status_set_file(err, TURB_BUDGET, fetch->table->path, begin, "the memory budget does not hold %llu bytes to be read",
+                           (unsigned long long)fetch->pages_size);
+  }
+  fetch->pages = fetch->memory.data;
+  fetch_read(fetch, &fetch->op, fetch->pages, fetch->pages_size, begin);
+  return TURB_OK;
+}
+
 /* Private pages for [offset, offset + size) of the file, and their read. */
 static turb_status pages_start(struct fetch *fetch, uint64_t offset, uint32_t size, turb_error *err) {
   const struct table_env *env = fetch->table->env;
@@ -652,8 +674,7 @@ static turb_status pages_start(struct fetch *fetch, uint64_t offset, uint32_t si
   fetch->size = size;
   fetch->pages_size = end - begin;
   if (!budget_take(env->budget, BUDGET_CURSOR, fetch->pages_size)) {
-    return status_set_file(err, TURB_BUDGET, fetch->table->path, offset, "the memory budget does not hold %llu bytes to be read",
-                           (unsigned long long)fetch->pages_size);
+    return borrowed_start(fetch, begin, err);
   }
   fetch->pages = mem_alloc_aligned(env->allocator, fetch->pages_size, TABLE_PAGE_BYTES);
   if (fetch->pages == NULL) {

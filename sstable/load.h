@@ -15,11 +15,18 @@
 #ifndef TURB_SSTABLE_LOAD_H
 #define TURB_SSTABLE_LOAD_H
 
+#include "base/list.h"
 #include "io/io.h"
 #include "sstable/cache.h"
 #include "sstable/format.h"
 
 struct table;
+
+/* Many queues on one ring whose owner looks only at those with something to do. The owner's thread. */
+struct reads_group {
+  struct list queued; /* of struct reads, by queued_link: with operations that are not in the ring yet, oldest first */
+  struct list woken;  /* by woken_link: what a load or lane of theirs waited for was completed since they were last taken out */
+};
 
 struct reads {
   struct io_system *system;
@@ -27,18 +34,23 @@ struct reads {
   bool leased;
   struct io_op *queue_head, *queue_tail; /* started, not submitted */
   uint32_t queued, in_flight;
-  uint64_t completed; /* operations of this queue, ever */
-  uint64_t bytes;     /* that they transferred */
+  uint64_t completed;        /* operations of this queue, ever */
+  uint64_t bytes;            /* that they transferred */
+  struct reads_group *group; /* or NULL */
+  struct list queued_link, woken_link;
 };
 void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring);
-/* Moves what is queued into the ring, which there is, as far as it has room, without submitting: for many queues on one ring, submitted
- * together. */
-void reads_hand_over(struct reads *reads);
+void reads_group_init(struct reads_group *group);
+/* The queue, which is empty, belongs to the group until reads_close. The group's ring is its own. */
+void reads_join(struct reads *reads, struct reads_group *group);
+/* Moves what the group's queues hold into the ring, the longest waiting queue first, as far as there is room; without submitting. Costs
+ * what is queued, not what is open. */
+void reads_group_hand_over(struct reads_group *group);
 /* Submits what is queued; leases a ring when there is none. */
 TURB_MUST_CHECK turb_status reads_submit(struct reads *reads, turb_error *err);
 /* Submits, then runs the ring until at least one operation of this queue completed (or none is in flight). */
 TURB_MUST_CHECK turb_status reads_wait(struct reads *reads, turb_error *err);
-/* Takes completions without a system call; returns how many. */
+/* Takes completions unless some were taken that the caller has not heard of; not 0 when there is news. The queue is not woken any more. */
 size_t reads_poll(struct reads *reads);
 /* All its loads are idle or abandoned; gives a leased ring back, with orphans in flight or not. Unsubmitted orphans are submitted or
  * dropped. */

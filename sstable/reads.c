@@ -2,7 +2,8 @@
  *
  * Invariants
  *  1. queued = operations in the list; in_flight = operations in the ring that are waited for (orphans are not counted).
- *  2. A leased ring is held from the first submission until nothing is queued or in flight, and only by the thread that awaits.
+ *  2. A queue of a group is in group->queued while queued > 0, and in group->woken from a completion until its owner takes it out.
+ *  3. A leased ring is held from the first submission until nothing is queued or in flight, and only by the thread that awaits.
  */
 #include "sstable/reads.h"
 
@@ -11,6 +12,18 @@
 
 void reads_init(struct reads *reads, struct io_system *system, struct io_ring *ring) {
   *reads = (struct reads){.system = system, .ring = ring};
+  list_init(&reads->queued_link);
+  list_init(&reads->woken_link);
+}
+
+void reads_group_init(struct reads_group *group) {
+  list_init(&group->queued);
+  list_init(&group->woken);
+}
+
+void reads_join(struct reads *reads, struct reads_group *group) {
+  assert(reads->ring != NULL && reads->queued == 0);
+  reads->group = group;
 }
 
 void reads_add(struct reads *reads, struct io_op *op) {
@@ -23,6 +36,9 @@ void reads_add(struct reads *reads, struct io_op *op) {
   }
   reads->queue_tail = op;
   reads->queued++;
+  if (reads->group != NULL && reads->queued == 1) {
+    list_push_back(&reads->group->queued, &reads->queued_link);
+  }
 }
 
 void reads_remove(struct reads *reads, struct io_op *op) {
@@ -42,13 +58,21 @@ void reads_remove(struct reads *reads, struct io_op *op) {
     reads->queue_tail = before;
   }
   op->next = NULL;
-  reads->queued--;
+  if (--reads->queued == 0) {
+    list_remove(&reads->queued_link);
+  }
 }
 
 void reads_done(struct reads *reads) {
   assert(reads->in_flight > 0);
   reads->in_flight--;
   reads->completed++;
+}
+
+void reads_wake(struct reads *reads) {
+  if (reads->group != NULL && !list_is_linked(&reads->woken_link)) {
+    list_push_back(&reads->group->woken, &reads->woken_link);
+  }
 }
 
 void reads_forget(struct reads *reads) {
@@ -65,7 +89,7 @@ static void give_back(struct reads *reads) {
   }
 }
 
-void reads_hand_over(struct reads *reads) {
+static void hand_over(struct reads *reads) {
   while (reads->queue_head != NULL) {
     struct io_op *op = reads->queue_head;
     struct io_op *next = op->next; /* the ring uses the link */
@@ -78,6 +102,19 @@ void reads_hand_over(struct reads *reads) {
     }
     reads->queued--;
     reads->in_flight++;
+  }
+  if (reads->queued == 0) {
+    list_remove(&reads->queued_link);
+  }
+}
+
+void reads_group_hand_over(struct reads_group *group) {
+  for (struct list *link; (link = list_first(&group->queued)) != NULL;) {
+    struct reads *reads = LIST_ENTRY(link, struct reads, queued_link);
+    hand_over(reads);
+    if (reads->queued != 0) {
+      return; /* the ring is full */
+    }
   }
 }
 
@@ -92,7 +129,7 @@ turb_status reads_submit(struct reads *reads, turb_error *err) {
     }
     reads->leased = true;
   }
-  reads_hand_over(reads);
+  hand_over(reads);
   return io_ring_submit(reads->ring, err);
 }
 
@@ -112,16 +149,22 @@ turb_status reads_wait(struct reads *reads, turb_error *err) {
       return status;
     }
   }
+  list_remove(&reads->woken_link);
   give_back(reads);
   return TURB_OK;
 }
 
 size_t reads_poll(struct reads *reads) {
+  if (list_is_linked(&reads->woken_link)) {
+    list_remove(&reads->woken_link);
+    return 1; /* its news is there: no look at the ring, which may take a system call */
+  }
   if (reads->ring == NULL || (reads->in_flight == 0 && reads->queued == 0)) {
     return 0;
   }
   const uint64_t completed = reads->completed;
   (void)io_ring_poll(reads->ring);
+  list_remove(&reads->woken_link);
   const size_t count = (size_t)(reads->completed - completed);
   give_back(reads);
   return count;
@@ -130,5 +173,7 @@ size_t reads_poll(struct reads *reads) {
 void reads_close(struct reads *reads) {
   assert(reads->in_flight == 0 && reads->queued == 0); /* loads are idle or abandoned */
   give_back(reads);
+  list_remove(&reads->queued_link);
+  list_remove(&reads->woken_link);
   reads->ring = NULL;
 }

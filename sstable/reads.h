@@ -19,6 +19,8 @@ void reads_add(struct reads *reads, struct io_op *op);
 void reads_remove(struct reads *reads, struct io_op *op);
 /* Called by `complete` of an operation that still has its reads. */
 void reads_done(struct reads *reads);
+/* What a cursor may have waited for is there, or needs a further read. */
+void reads_wake(struct reads *reads);
 /* The operation in the ring is no longer waited for. */
 void reads_forget(struct reads *reads);
 

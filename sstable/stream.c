@@ -127,6 +127,7 @@ static void slot_complete(struct io_op *op) {
   slot->state = SLOT_READ;
   slot->lane->reads->bytes += op->done;
   reads_done(slot->lane->reads);
+  reads_wake(slot->lane->reads);
 }
 
 /* The slot's memory; the budget was charged for it. */

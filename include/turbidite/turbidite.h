@@ -391,8 +391,16 @@ TURB_CHECKED turb_status turb_loop_close(turb_loop *loop, turb_error *error);
 TURB_API int turb_loop_descriptor(const turb_loop *loop);
 /* Hands everything queued by the loop's iterators to the kernel in one system call. */
 TURB_CHECKED turb_status turb_loop_submit(turb_loop *loop, turb_error *error);
-/* Takes completions without waiting; returns how many. Then advance the iterators again. */
+/* Takes completions without waiting; returns how many. Then advance the iterators again: all that are PENDING, or those that
+ * turb_loop_ready gives. */
 TURB_API size_t turb_loop_poll(turb_loop *loop);
+/* Takes completions without waiting, and gives the iterators whose move is PENDING and for which a read completed since they were last
+ * given, advanced or sought: each once, in the order in which their reads completed, at most `capacity`; returns how many. Advance each of
+ * them (that may leave it PENDING, on a further read); those not given have nothing to go on with, so a round of an event loop costs what
+ * completed, not what is open. As many as `capacity`: there may be more, call again before waiting on the descriptor, which tells nothing
+ * of them. The iterators stay the caller's, who finds what is his by turb_iterator_context; one that is closed, sought or otherwise moved
+ * first is not given any more. */
+TURB_API size_t turb_loop_ready(turb_loop *loop, turb_iterator **iterators, size_t capacity);
 /* Waits until something completes or the time is over (timeout_ms < 0: for ever). TURB_TIMED_OUT. */
 TURB_CHECKED turb_status turb_loop_wait(turb_loop *loop, int timeout_ms, turb_error *error);
 
@@ -407,6 +415,7 @@ typedef struct turb_iterator_options {
   bool skip_cache_fill;
   turb_loop *loop;      /* or NULL: awaits use a ring of the database's */
   uint32_t work_budget; /* entries that one non-blocking call may look at; 0: no bound */
+  void *context;        /* the caller's own: turb_iterator_context gives it back */
 } turb_iterator_options;
 #define TURB_ITERATOR_OPTIONS_INIT                                                                                                          \
   { .size = sizeof(turb_iterator_options) }
@@ -417,6 +426,9 @@ TURB_CHECKED turb_status turb_iterator_open(turb_collection *collection, const t
 TURB_API void turb_iterator_close(turb_iterator *iterator);
 /* TURB_OK unless the iterator is FAILED; then the cause, and its detail in `error`. */
 TURB_API turb_status turb_iterator_status(const turb_iterator *iterator, turb_error *error);
+
+/* options.context. */
+TURB_API void *turb_iterator_context(const turb_iterator *iterator);
 
 /* Non-blocking moves: no system call, no waiting. On READY the entry is there. On PENDING the old entry stays readable, and the same move
  * is continued by turb_advance_slow, or finished by turb_await; a new seek replaces it.
@@ -576,6 +588,7 @@ typedef struct turb_stats {
   uint64_t flushes, merges, merges_failed, entries_dropped;
   uint64_t stall_us, stalls;
   uint64_t obsolete_tables; /* kept alive by readers only */
+  uint64_t ring_calls;      /* io_uring: submissions, and system calls that only waited or fetched completions */
 } turb_stats;
 TURB_CHECKED turb_status turb_get_stats(turb_db *db, turb_stats *stats, turb_error *error);
 
