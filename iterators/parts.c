@@ -34,6 +34,8 @@ struct standing {
   uint64_t used_first, used_last;
 };
 
+#define ALONE UINT32_MAX
+
 struct run_rows { /* where a run stands */
   const struct source *source;
   struct standing frame;
@@ -56,8 +58,8 @@ struct pending {
   struct load *load;
   const struct source *source; /* NULL: idle */
   enum unit_kind kind;
-  uint32_t ordinal;        /* frame or chunk; UINT32_MAX: one attribute by itself */
-  const struct slot *slot; /* of that attribute */
+  uint32_t ordinal; /* frame or chunk; ALONE: one row or attribute by itself */
+  uint64_t place;   /* of that: row, or offset in the attribute area */
 };
 
 struct parts {
@@ -75,6 +77,8 @@ struct parts {
   uint64_t standing_bytes; /* of cached frames and chunks that runs stand on; what no entry lies in is let go above set_bytes_max */
   uint32_t victim;         /* the load that gives way next */
   bool resolving;
+  bool sought;  /* no set was READY since the last seek */
+  bool alone;   /* the set in hand is one entry, read by its own pages */
   bool starved; /* a load of the set in hand met a short budget: nothing is read ahead until the set is there */
   turb_error error;
 };
@@ -162,10 +166,10 @@ static void drop_set(struct parts *self) {
 /* ---- loads ---- */
 
 static struct pending *find_pending(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal,
-                                    const struct slot *slot) {
+                                    uint64_t place) {
   for (uint32_t i = 0; i < LOADS; i++) {
     struct pending *p = &self->pending[i];
-    if (p->source == source && p->kind == kind && p->ordinal == ordinal && p->slot == slot)
+    if (p->source == source && p->kind == kind && p->ordinal == ordinal && p->place == place)
       return p;
   }
   return NULL;
@@ -174,7 +178,7 @@ static struct pending *find_pending(struct parts *self, const struct source *sou
 static void pending_forget(struct pending *p) {
   load_reset(p->load);
   p->source = NULL;
-  p->slot = NULL;
+  p->place = 0;
 }
 
 /* An idle load; with `steal`, one that only reads ahead gives way: another each time, so that what one entry waits for stays. */
@@ -185,6 +189,8 @@ static struct pending *take_pending(struct parts *self, bool steal) {
   if (!steal)
     return NULL;
   struct pending *victim = &self->pending[self->victim++ % LOADS];
+  while (self->alone && victim->ordinal == ALONE) /* two at most, which the entry in hand needs */
+    victim = &self->pending[self->victim++ % LOADS];
   pending_forget(victim);
   return victim;
 }
@@ -199,7 +205,7 @@ static unsigned load_flags_of(const struct parts *self) {
 
 /* Starts to read a unit unless it is resident or on its way. */
 static void read_ahead(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal) {
-  if (self->starved || ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, NULL))
+  if (self->starved || ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, 0))
     return;
   if (is_resident(source, kind, ordinal))
     return;
@@ -261,7 +267,7 @@ static void stand(struct parts *self, struct standing *standing, const struct he
 
 /* Brings a unit: READY with a pin in *held. */
 static turb_state need_unit(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal, struct held *held) {
-  struct pending *p = find_pending(self, source, kind, ordinal, NULL);
+  struct pending *p = find_pending(self, source, kind, ordinal, 0);
   if (!p) {
     if (cache_pin(table_directory(source->table), table_unit(source->table, kind, ordinal), &held->pin)) {
       held->table = source->table;
@@ -303,6 +309,110 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
   return result;
 }
 
+/* ---- a row or an attribute alone ---- */
+
+static void hold_alone(struct parts *self, struct pending *p) {
+  struct held held = {.table = p->source->table};
+  const void *bytes;
+  load_take_pin(p->load, &held.pin, &bytes);
+  hold(self, &held);
+  pending_forget(p);
+}
+
+/* Goes on with a load of one row or attribute: READY with its bytes. Those of an entry whose row and attributes both come alone are held once
+ * both are there. */
+static turb_state settle_alone(struct parts *self, struct pending *p, const void **bytes) {
+  const enum load_state state = load_state(p->load);
+  if (state == LOAD_WAITING)
+    return TURB_PENDING;
+  if (state == LOAD_READY) {
+    *bytes = load_data(p->load, NULL);
+    if (!self->alone)
+      hold_alone(self, p);
+    return TURB_READY;
+  }
+  status_clear(&self->error);
+  (void)load_error(p->load, &self->error);
+  pending_forget(p);
+  return TURB_FAILED;
+}
+
+/* The entry is there. */
+static void hold_all_alone(struct parts *self) {
+  for (uint32_t i = 0; i < LOADS; i++) {
+    struct pending *p = &self->pending[i];
+    if (p->source && p->ordinal == ALONE && load_state(p->load) == LOAD_READY)
+      hold_alone(self, p);
+  }
+}
+
+/* What comes alone met a short budget: by its frame or chunk, then, for which room is made. */
+static bool gives_up_alone(struct parts *self, turb_state state) {
+  if (state != TURB_FAILED || self->error.status != TURB_BUDGET)
+    return false;
+  self->sought = self->alone = false;
+  status_clear(&self->error);
+  return true;
+}
+
+static struct pending *take_alone(struct parts *self, const struct source *source, enum unit_kind kind, uint64_t place) {
+  struct pending *p = take_pending(self, true);
+  p->source = source;
+  p->kind = kind;
+  p->ordinal = ALONE;
+  p->place = place;
+  return p;
+}
+
+/* Whether an entry comes by its own pages: the first after a seek does, unless what it lies in is resident or on its way. Who goes on from
+ * there gets frames. */
+static bool comes_alone(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal) {
+  return (self->sought || self->alone) && !self->at && !self->options.streaming && !is_resident(source, kind, ordinal) &&
+         !find_pending(self, source, kind, ordinal, 0);
+}
+
+/* An iterator that waits or stands pins what its entries lie in. Many of them would pin a frame each for one row, until nothing could move any
+ * more: then rows that come alone are not brought with their frames into the cache. */
+static unsigned alone_flags_of(const struct parts *self) {
+  const struct budget *budget = self->context->budget;
+  const bool many = budget_used_for(budget, BUDGET_CURSOR) > budget_limit(budget) / 32;
+  return LOAD_POINT | (many ? 0u : load_flags_of(self));
+}
+
+static bool is_short(const struct load *load) {
+  return load_state(load) == LOAD_FAILED && load_error(load, NULL) == TURB_BUDGET;
+}
+
+static turb_state row_alone(struct parts *self, const struct cursor_ref *ref, const void **row) {
+  const uint64_t number = slot_row(ref->slot);
+  struct pending *p = find_pending(self, ref->source, UNIT_ROWS, ALONE, number);
+  if (!p) {
+    p = take_alone(self, ref->source, UNIT_ROWS, number);
+    (void)load_row(p->load, ref->source->table, number, ref->slot->row_hash, alone_flags_of(self));
+    if (is_short(p->load)) /* its frame was to be kept */
+      (void)load_row(p->load, ref->source->table, number, ref->slot->row_hash, LOAD_POINT);
+  }
+  self->alone = true;
+  return settle_alone(self, p, row);
+}
+
+/* Also one that does not lie within one chunk, wherever it stands in a set. */
+static turb_state attribute_alone(struct parts *self, const struct cursor_ref *ref, const void **attributes) {
+  if (!has_room(self))
+    return TURB_YIELD;
+  const uint64_t offset = slot_attribute_offset(ref->slot);
+  struct pending *p = find_pending(self, ref->source, UNIT_ATTRIBUTES, ALONE, offset);
+  if (!p) {
+    p = take_alone(self, ref->source, UNIT_ATTRIBUTES, offset);
+    const unsigned flags = self->alone ? alone_flags_of(self) : load_flags_of(self);
+    const uint32_t size = slot_attribute_size(ref->slot);
+    (void)load_attribute(p->load, ref->source->table, offset, size, ref->slot->attribute_hash, flags);
+    if (is_short(p->load))
+      (void)load_attribute(p->load, ref->source->table, offset, size, ref->slot->attribute_hash, LOAD_POINT);
+  }
+  return settle_alone(self, p, attributes);
+}
+
 /* ---- rows, cached ---- */
 
 static const void *row_in_frame(const struct run_rows *run, uint64_t row) {
@@ -322,8 +432,17 @@ static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, c
       return TURB_YIELD;
     uint32_t frame, offset;
     table_locate_row(source->table, number, &frame, &offset);
+    if (comes_alone(self, source, UNIT_ROWS, frame)) {
+      const turb_state alone = row_alone(self, ref, row);
+      if (!gives_up_alone(self, alone))
+        return alone;
+    }
     struct held arrived = {0};
     const turb_state state = need_unit(self, source, UNIT_ROWS, frame, &arrived);
+    if (state == TURB_FAILED && !self->at && self->error.status == TURB_BUDGET) {
+      status_clear(&self->error);
+      return row_alone(self, ref, row); /* there is no room for its frame, but perhaps for its own pages */
+    }
     if (state != TURB_READY) {
       if (state == TURB_PENDING && run->source == source) {
         run->depth = run->depth ? (run->depth * 2 < AHEAD_FRAMES ? run->depth * 2 : AHEAD_FRAMES) : 1;
@@ -458,37 +577,6 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
 
 /* ---- attributes ---- */
 
-/* One that does not lie within one chunk comes by itself. */
-static turb_state single_attribute(struct parts *self, const struct cursor_ref *ref, const void **attributes) {
-  if (!has_room(self))
-    return TURB_YIELD;
-  struct pending *p = find_pending(self, ref->source, UNIT_ATTRIBUTES, UINT32_MAX, ref->slot);
-  if (!p) {
-    p = take_pending(self, true);
-    p->source = ref->source;
-    p->kind = UNIT_ATTRIBUTES;
-    p->ordinal = UINT32_MAX;
-    p->slot = ref->slot;
-    (void)load_attribute(p->load, ref->source->table, slot_attribute_offset(ref->slot), slot_attribute_size(ref->slot),
-                         ref->slot->attribute_hash, load_flags_of(self));
-  }
-  const enum load_state state = load_state(p->load);
-  if (state == LOAD_WAITING)
-    return TURB_PENDING;
-  turb_state result = TURB_READY;
-  if (state == LOAD_READY) {
-    struct held held = {.table = ref->source->table};
-    load_take_pin(p->load, &held.pin, attributes);
-    hold(self, &held);
-  } else {
-    status_clear(&self->error);
-    (void)load_error(p->load, &self->error);
-    result = TURB_FAILED;
-  }
-  pending_forget(p);
-  return result;
-}
-
 static turb_state table_attributes(struct parts *self, const struct cursor_ref *ref, const void **attributes) {
   const struct source *source = ref->source;
   struct run_attributes *run = &self->attributes[source->run];
@@ -497,11 +585,22 @@ static turb_state table_attributes(struct parts *self, const struct cursor_ref *
   if (run->source != source || offset < run->first || offset + size > run->end) {
     uint32_t chunk, within, chunk_bytes;
     if (!table_locate_attribute(source->table, offset, size, &chunk, &within, &chunk_bytes))
-      return single_attribute(self, ref, attributes);
+      return attribute_alone(self, ref, attributes);
+    if (comes_alone(self, source, UNIT_ATTRIBUTES, chunk)) {
+      self->alone = true;
+      const turb_state alone = attribute_alone(self, ref, attributes);
+      if (!gives_up_alone(self, alone))
+        return alone;
+    }
     if (!has_room(self))
       return TURB_YIELD;
     struct held arrived = {0};
     const turb_state state = need_unit(self, source, UNIT_ATTRIBUTES, chunk, &arrived);
+    if (state == TURB_FAILED && !self->at && self->error.status == TURB_BUDGET) {
+      status_clear(&self->error);
+      self->alone = true;
+      return attribute_alone(self, ref, attributes);
+    }
     if (state != TURB_READY) {
       if (state == TURB_PENDING && run->source == source)
         read_ahead(self, source, UNIT_ATTRIBUTES, chunk + 1);
@@ -597,6 +696,7 @@ void parts_begin(struct parts *self) {
   for (uint32_t i = 0; i < self->options.run_count && self->options.streaming; i++)
     self->rows[i].left_in_set = 0;
   self->resolving = true;
+  self->alone = false;
   self->at = 0;
   self->set_bytes = 0;
 }
@@ -604,7 +704,7 @@ void parts_begin(struct parts *self) {
 turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint32_t count, bool backward, struct entry_parts *out,
                          uint32_t *resolved) {
   turb_state state = TURB_READY;
-  while (self->at < count && (!self->at || self->set_bytes < self->set_bytes_max)) {
+  while (self->at < count && (!self->at || (!self->alone && self->set_bytes < self->set_bytes_max))) {
     uint32_t i = backward ? count - 1 - self->at : self->at;
     const uint32_t together = resolve_in_frame(self, &refs[i], backward ? -1 : 1, count - self->at, &out[i]);
     self->at += together;
@@ -617,22 +717,27 @@ turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint
     self->at++;
   }
   *resolved = self->at;
-  if (state == TURB_PENDING)
+  if (state == TURB_PENDING && !self->alone)
     for (uint32_t j = self->at + 1; j < count; j++)
       read_ahead_for(self, &refs[backward ? count - 1 - j : j]);
   if (state == TURB_FAILED && !self->at)
     return TURB_FAILED;
   if (!self->at)
     return state;
+  hold_all_alone(self);
   release_set(self, self->set ^ 1);
-  self->resolving = self->starved = false;
+  self->resolving = self->starved = self->sought = false;
   return TURB_READY;
 }
 
 void parts_reset(struct parts *self) {
-  for (uint32_t i = 0; i < LOADS; i++)
-    if (load_state(self->pending[i].load) == LOAD_FAILED) /* of a read ahead: whoever needs the unit now reads it again */
-      pending_forget(&self->pending[i]);
+  self->sought = true;
+  for (uint32_t i = 0; i < LOADS; i++) {
+    struct pending *p = &self->pending[i];
+    const bool alone = p->source && p->ordinal == ALONE; /* nobody will ask for it */
+    if (alone || load_state(p->load) == LOAD_FAILED)     /* of a read ahead: whoever needs the unit now reads it again */
+      pending_forget(p);
+  }
   for (uint32_t i = 0; i < self->options.run_count; i++) {
     struct run_rows *run = &self->rows[i];
     run->depth = 0;

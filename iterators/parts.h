@@ -8,6 +8,9 @@
  * lane for each run, in row order, and are verified
  * by their slots' hashes.
  *
+ * The first set after a seek is one entry when its frame or chunk is not resident: its row and attributes are read by their own pages, which
+ * costs the device no more than a point read. Who goes on gets frames, and read-ahead.
+ *
  * Invariants
  *  1. A pointer of the current set points into memory held by a run's current frame (or piece), or by the set's hold list.
  *  2. A frame that a run leaves goes to the hold list of the set being resolved when that or the set before has entries in it; the list of

@@ -15,6 +15,11 @@
 
 #define RAW_HELD 64u
 
+/* What the first raw stretch after a seek takes, and how much more each further one: who looks one entry up does not have the next key page
+ * read. */
+#define FIRST_ROOM  1u
+#define ROOM_GROWTH 8u
+
 struct decided_key {
   bool valid;
   uint16_t size;
@@ -33,6 +38,7 @@ struct visible_cursor {
   uint32_t begin, end; /* refs[begin..end) in key order; backward stretches fill from the end */
   struct cursor_ref refs[VISIBLE_STRETCH];
   /* raw */
+  uint32_t room; /* entries that the next raw stretch takes */
   struct cursor_batch raw;
   struct cursor_ref raw_refs[VISIBLE_STRETCH];
   struct window *raw_held[RAW_HELD];
@@ -43,22 +49,46 @@ struct visible_cursor {
   struct window *candidate_window;
   bool candidate_hidden;       /* its key was seen, but no version at or below the snapshot yet */
   struct window *found_window; /* of the one found ref that came from an earlier raw stretch */
-  size_t fragment;             /* hint: where the last covered key was found */
+  bool one_cover;              /* `cover` is that of all keys of the raw stretch */
+  uint64_t cover;
   struct decided_key decided;
 };
 
 /* ---- what is hidden ---- */
 
-/* The highest sequence at or below the snapshot of a range delete over the key; keys come mostly in order, so the last place is tried
- * first. */
-static uint64_t cover(struct visible_cursor *self, turb_bytes key) {
+/* The highest sequence at or below the snapshot of a range delete over the key. */
+static uint64_t cover(const struct visible_cursor *self, turb_bytes key) {
   const struct range_deletes *deletes = self->options.range_deletes;
   if (!deletes || !deletes->count)
     return 0;
-  return range_deletes_cover(deletes, key, self->options.snapshot);
+  return self->one_cover ? self->cover : range_deletes_cover(deletes, key, self->options.snapshot);
 }
 
-static bool is_visible_put(struct visible_cursor *self, const struct slot *slot) {
+/* Mostly one range delete, or none, lies over all keys of a raw stretch and of the candidate that was carried into it: then it is looked up once for all. */
+static void cover_stretch(struct visible_cursor *self) {
+  const struct range_deletes *deletes = self->options.range_deletes;
+  self->one_cover = false;
+  if (!deletes || !deletes->count || !self->raw.count)
+    return;
+  const turb_bytes low = slot_key_bytes(self->raw_refs[self->backward ? self->raw.count - 1 : 0].slot);
+  const struct slot *highest = self->raw_refs[self->backward ? 0 : self->raw.count - 1].slot;
+  if (self->backward && self->candidate.slot) /* carried over from the stretch before */
+    highest = self->candidate.slot;
+  const turb_bytes high = slot_key_bytes(highest);
+  const size_t at = range_deletes_find(deletes, low);
+  if (at < deletes->count) {
+    const struct range_fragment *fragment = &deletes->fragments[at];
+    const bool begins_above_low = key_compare(fragment->begin.data, fragment->begin.size, low.data, low.size) > 0;
+    const bool begins_above_high = key_compare(fragment->begin.data, fragment->begin.size, high.data, high.size) > 0;
+    self->one_cover = begins_above_low ? begins_above_high : range_fragment_ends_after(fragment, high);
+    self->cover = begins_above_low ? 0 : range_fragment_sequence(fragment, self->options.snapshot);
+  } else {
+    self->one_cover = true;
+    self->cover = 0;
+  }
+}
+
+static bool is_visible_put(const struct visible_cursor *self, const struct slot *slot) {
   if (slot_kind(slot) != SLOT_PUT)
     return false;
   return cover(self, slot_key_bytes(slot)) <= slot_sequence(slot);
@@ -210,18 +240,21 @@ static turb_state fill(struct visible_cursor *self) {
       return stop(self, TURB_FAILED);
     if (self->child->state == TURB_END) {
       if (self->backward)
-        decide_candidate(self);
+        decide_candidate(self); /* within the stretch that one_cover is of */
       return self->begin < self->end ? found(self) : stop(self, TURB_END);
     }
     const uint32_t budget = self->options.work_budget;
     if (budget && self->looked_at >= budget)
       return stop(self, TURB_YIELD);
     /* Backward, the candidate of the stretch before may be found besides all of this one. */
-    const uint32_t room = self->backward ? VISIBLE_STRETCH - 1 : VISIBLE_STRETCH;
+    const uint32_t most = self->backward ? VISIBLE_STRETCH - 1 : VISIBLE_STRETCH;
+    const uint32_t room = self->room < most ? self->room : most;
+    self->room = room * ROOM_GROWTH < VISIBLE_STRETCH ? room * ROOM_GROWTH : VISIBLE_STRETCH;
     self->raw.capacity = budget && budget - self->looked_at < room ? budget - self->looked_at : room;
     (void)cursor_take(self->child, &self->raw, self->backward);
     self->looked_at += self->raw.count;
     self->total_looked_at += self->raw.count;
+    cover_stretch(self);
     if (self->backward)
       filter_backward(self);
     else
@@ -242,6 +275,8 @@ static void begin(struct visible_cursor *self, bool backward) {
   forget_found(self, backward);
   forget_candidate(self);
   self->decided.valid = false;
+  self->room = FIRST_ROOM;
+  self->one_cover = false;
   self->backward = backward;
   self->head.placed = true;
 }
