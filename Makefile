@@ -225,6 +225,8 @@ $(foreach t,$(patsubst %.c,%,$(test_sources)),$(eval $(call test_rule,$(t))))
 # These run the built command.
 $(filter $(OUT)/tests/cli/%,$(test_binaries)): | $(OUT)/turb
 
+$(OUT)/tests/system/thousand_iterators_test: | $(OUT)/examples/thousand_iterators
+
 all_archives := $(foreach l,$(call upto,none),$(call archive,$(l)))
 
 $(OUT)/tests/fuzz/%_replay: $(OUT)/obj/tests/fuzz/%_fuzz.o $(OUT)/obj/tests/support/replay/main.o $(all_archives)
