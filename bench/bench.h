@@ -91,6 +91,8 @@ struct sample { /* of a pass; also what a worker says at its end */
   double second_seconds; /* of the pass's second part, where it has one */
   double peak_bytes, anonymous_bytes;
   double branch_misses; /* 0: not counted */
+  double system_calls; /* that asked for reads or waited for them; 0: not counted */
+  double requests;     /* what the operations stand for, where they are bytes or reads: seeks, for example */
 };
 
 struct worker_job {
