@@ -59,20 +59,6 @@ static inline void store_u64(void *to, uint64_t value) {
   memcpy(to, &value, sizeof value);
 }
 
-/*
- * The first eight bytes of a key as an integer that compares as the bytes do, padded with zeros. Equal
- * integers decide nothing: the keys may differ further on, or in trailing zero bytes.
- */
-static inline uint64_t key_prefix8(const void *key, size_t size) {
-  uint64_t value = 0;
-  if (size >= sizeof value) {
-    memcpy(&value, key, sizeof value);
-  } else if (size != 0) {
-    memcpy(&value, key, size);
-  }
-  return be64toh(value);
-}
-
 /* ---- varints ---- */
 
 #define VARINT_MAX_BYTES 10

@@ -6,10 +6,25 @@
 #ifndef TURB_BASE_KEY_H
 #define TURB_BASE_KEY_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+/*
+ * The first eight bytes of a key as an integer that compares as the bytes do, padded with zeros. Equal
+ * integers decide nothing: the keys may differ further on, or in trailing zero bytes.
+ */
+static inline uint64_t key_prefix8(const void *key, size_t size) {
+  uint64_t value = 0;
+  if (size >= sizeof value) {
+    memcpy(&value, key, sizeof value);
+  } else if (size != 0) {
+    memcpy(&value, key, size);
+  }
+  return be64toh(value);
+}
 
 /* Below, equal to or above 0 as a comes before, equals or comes after b. */
 static inline int key_compare(const void *a, size_t a_size, const void *b, size_t b_size) {
@@ -35,10 +50,34 @@ static inline size_t key_shared_prefix(const void *a, size_t a_size, const void 
   const uint8_t *b_bytes = b;
   const size_t limit = a_size < b_size ? a_size : b_size;
   size_t shared = 0;
+  while (limit - shared >= 8) {
+    const uint64_t differ = key_prefix8(a_bytes + shared, 8) ^ key_prefix8(b_bytes + shared, 8);
+    if (differ) {
+      return shared + (size_t)__builtin_clzll(differ) / 8;
+    }
+    shared += 8;
+  }
   while (shared < limit && a_bytes[shared] == b_bytes[shared]) {
     shared++;
   }
   return shared;
+}
+
+/* As key_compare, of keys that share their first `from` bytes (as many of them as they have); calls nothing for keys of eight bytes or more. */
+static inline int key_compare_beyond(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, size_t from) {
+  const size_t shared = a_size < b_size ? a_size : b_size;
+  if (shared < 8) {
+    return key_compare(a, a_size, b, b_size);
+  }
+  while (from < shared) {
+    const size_t at = shared - from < 8 ? shared - 8 : from; /* the last eight bytes, some of which are known to be equal */
+    const uint64_t x = key_prefix8(a + at, 8), y = key_prefix8(b + at, 8);
+    if (x != y) {
+      return x < y ? -1 : 1;
+    }
+    from = at + 8;
+  }
+  return (a_size > b_size) - (a_size < b_size);
 }
 
 /*

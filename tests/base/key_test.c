@@ -30,12 +30,13 @@ TEST(key, order_is_total) {
   struct random random;
   random_init(&random, test_seed());
   for (uint64_t i = 0; i < test_scale(20000, 10000, 300000); i++) {
-    uint8_t a[4];
-    uint8_t b[4];
-    uint8_t c[4];
-    const size_t a_size = random_key(&random, a, sizeof a);
-    const size_t b_size = random_key(&random, b, sizeof b);
-    const size_t c_size = random_key(&random, c, sizeof c);
+    uint8_t a[24] = "abcdefghijklmnopqrst";
+    uint8_t b[24] = "abcdefghijklmnopqrst";
+    uint8_t c[24] = "abcdefghijklmnopqrst";
+    const size_t same = random_below(&random, 20); /* bytes; words of eight and what is left of them */
+    const size_t a_size = same + random_key(&random, a + same, 4);
+    const size_t b_size = same + random_key(&random, b + same, 4);
+    const size_t c_size = same + random_key(&random, c + same, 4);
     const int ab = key_compare(a, a_size, b, b_size);
     CHECK_EQ(ab<0, key_compare(b, b_size, a, a_size)> 0);
     CHECK_EQ(ab == 0, key_equal(a, a_size, b, b_size));
@@ -45,6 +46,14 @@ TEST(key, order_is_total) {
     const size_t shared = key_shared_prefix(a, a_size, b, b_size);
     CHECK(key_has_prefix(a, a_size, b, shared));
     CHECK(shared == a_size || shared == b_size || a[shared] != b[shared]);
+    for (size_t from = 0; from <= shared + 8; from += 1 + random_below(&random, 6)) {
+      if (from > shared && shared < a_size && shared < b_size) {
+        break; /* beyond what they share only where one of them ends there */
+      }
+      const int beyond = key_compare_beyond(a, a_size, b, b_size, from);
+      CHECK_EQ(beyond < 0, ab < 0);
+      CHECK_EQ(beyond > 0, ab > 0);
+    }
   }
 }
 
