@@ -89,9 +89,13 @@ static inline bool window_covers(const struct window *window, const struct slot 
   return window && (uintptr_t)slot - (uintptr_t)window->pin.data < window->pin.size;
 }
 
+/* What is known of an entry's key beside that of the entry before it in the walk. */
+enum key_change { KEY_CHANGE_UNKNOWN, KEY_REPEATED, KEY_CHANGED };
+
 /* Entries taken from a cursor, with the pages that the cursor left meanwhile. The arrays are the caller's. */
 struct cursor_batch {
   struct cursor_ref *refs;
+  uint8_t *changes; /* enum key_change of refs, or NULL: not asked for; unknown before, and written only where it is known */
   uint32_t count, capacity;
   struct window **held;
   uint32_t held_count, held_capacity;

@@ -39,7 +39,7 @@ struct merge_cursor {
 };
 
 static struct cursor *child_of(const struct merge_cursor *self, uint32_t i) {
-  return self->tree.lanes[i].child;
+  return self->tree.children[i];
 }
 
 static bool is_peeked(const struct merge_cursor *self) {
@@ -79,9 +79,9 @@ static turb_state peek(struct merge_cursor *self) {
   if (!lane->slot)
     return stopped(self, TURB_END);
   release_old(self);
-  merge_lane_sync(lane);
+  merge_lane_sync(&self->tree, self->tree.winner);
   cursor_show_one(&self->head, lane->slot, lane->source);
-  self->head.window = cursor_current_window(lane->child);
+  self->head.window = cursor_current_window(child_of(self, self->tree.winner));
   return self->head.state = TURB_READY;
 }
 
@@ -140,17 +140,15 @@ static bool hold_left(struct cursor_batch *batch, const struct cursor *child, bo
 }
 
 /* The winner stands on the last slot of its window: takes it and sends the child on. False: there is no room to hold the window. */
-static bool leave_window(struct merge_cursor *self, struct cursor_batch *batch, uint16_t *givers, turb_state *state) {
+static bool leave_window(struct merge_cursor *self, struct cursor_batch *batch, struct merge_taken *taken, turb_state *state) {
   const uint32_t i = self->tree.winner;
-  struct merge_lane *lane = &self->tree.lanes[i];
-  merge_lane_sync(lane);
-  if (!hold_left(batch, lane->child, self->tree.backward))
+  struct cursor *child = child_of(self, i);
+  merge_lane_sync(&self->tree, i);
+  if (!hold_left(batch, child, self->tree.backward))
     return false;
-  if (givers)
-    givers[batch->count] = (uint16_t)i;
-  batch->refs[batch->count++] = (struct cursor_ref){lane->slot, lane->source};
+  merge_tree_take_winner(&self->tree, taken);
   self->mover = i;
-  (void)(self->tree.backward ? cursor_retreat(lane->child) : cursor_advance(lane->child));
+  (void)(self->tree.backward ? cursor_retreat(child) : cursor_advance(child));
   *state = settle_one(self);
   return true;
 }
@@ -158,12 +156,16 @@ static bool leave_window(struct merge_cursor *self, struct cursor_batch *batch, 
 /* Appends entries from the tree on: READY when the batch is full (of refs or of windows), END, or the state of the mover. */
 static turb_state take(struct merge_cursor *self, struct cursor_batch *batch, uint16_t *givers) {
   turb_state state = TURB_READY;
-  while (state == TURB_READY && merge_tree_take(&self->tree, batch->refs, givers, &batch->count, batch->capacity)) {
-    if (!self->tree.lanes[self->tree.winner].slot)
-      return TURB_END;
-    if (!leave_window(self, batch, givers, &state))
+  struct merge_taken taken = {batch->refs, givers, batch->changes, batch->count, batch->capacity};
+  while (state == TURB_READY && merge_tree_take(&self->tree, &taken)) {
+    if (!self->tree.lanes[self->tree.winner].slot) {
+      state = TURB_END;
+      break;
+    }
+    if (!leave_window(self, batch, &taken, &state))
       break;
   }
+  batch->count = taken.count;
   return state;
 }
 
@@ -264,7 +266,7 @@ static turb_state turn(struct merge_cursor *self, bool backward) {
   const uint32_t count = self->stretch.count;
   const uint32_t giver = peeked ? 0 : self->givers[c->ref - self->refs];
   for (uint32_t i = 0; i < self->tree.count; i++)
-    merge_lane_sync(&self->tree.lanes[i]);
+    merge_lane_sync(&self->tree, i);
   begin_all(self, backward);
   for (uint32_t i = 0; i < self->tree.count; i++) {
     if (peeked)
@@ -395,7 +397,7 @@ static turb_status merge_error(const struct cursor *cursor, turb_error *err) {
 }
 
 static size_t merge_size(uint32_t count) {
-  return sizeof(struct merge_cursor) + count * (sizeof(struct merge_lane) + sizeof(uint64_t));
+  return sizeof(struct merge_cursor) + count * (sizeof(struct merge_lane) + sizeof(uint64_t) + sizeof(struct cursor *));
 }
 
 static void merge_close(struct cursor *cursor) {
@@ -441,8 +443,8 @@ turb_status merge_cursor_open(struct cursor_context *context, struct cursor **ch
   self->tree.count = count;
   self->tree.lanes = (struct merge_lane *)(self + 1);
   self->tree.ranks = (uint64_t *)(self->tree.lanes + count);
-  for (uint32_t i = 0; i < count; i++)
-    self->tree.lanes[i].child = children[i];
+  self->tree.children = (struct cursor **)(self->tree.ranks + count);
+  memcpy(self->tree.children, children, count * sizeof(struct cursor *));
   *cursor = &self->head;
   return TURB_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/coding.h"
 
 #define GALLOP_AFTER 6u /* entries in a row from one lane, then its next ones are compared with the runner-up alone */
+#define AHEAD        8  /* slots of a lane that are asked for before it comes to them */
 
 /* ---- windows ---- */
 
@@ -18,6 +19,7 @@ static const struct slot *window_last(const struct cursor *child) {
 /* ---- ranks ---- */
 
 #define LANE_BITS  16u
+#define RANK_BYTES 6u
 #define LANE_MASK  ((UINT64_C(1) << LANE_BITS) - 1)
 #define RANK_ENDED (~LANE_MASK)
 
@@ -49,7 +51,7 @@ static inline const struct slot *slot_after(const struct merge_lane *lane, ptrdi
 /* Lane i enters its child's current window. */
 static void enter(const struct merge_tree *tree, uint32_t i) {
   struct merge_lane *lane = &tree->lanes[i];
-  const struct cursor *child = lane->child;
+  const struct cursor *child = tree->children[i];
   if (child->state != TURB_READY) {
     lane->slot = lane->last = NULL;
     return;
@@ -63,7 +65,7 @@ static void enter(const struct merge_tree *tree, uint32_t i) {
   if (lane->from_key)
     return;
   const uint32_t extra = page->shared_prefix_size - tree->shared_size;
-  const uint64_t own = extra < 6 ? UINT64_MAX >> (extra * 8) & ~LANE_MASK : 0; /* bits below what the page shares */
+  const uint64_t own = extra < RANK_BYTES ? UINT64_MAX >> (extra * 8) & ~LANE_MASK : 0; /* bits below what the page shares */
   lane->mask = own;
   lane->shift = own ? extra * 8 : 0;
   lane->fixed = (extra ? key_bytes_at(slot, tree->shared_size) & ~own & ~LANE_MASK : 0) ^ (tree->backward ? ~LANE_MASK : 0);
@@ -89,7 +91,7 @@ static void find_shared(struct merge_tree *tree) {
   tree->shared_size = 0;
   tree->growth_countdown = tree->count * 4;
   for (uint32_t i = 0; i < tree->count; i++) {
-    const struct cursor *child = tree->lanes[i].child;
+    const struct cursor *child = tree->children[i];
     if (child->state != TURB_READY)
       continue;
     if (first) {
@@ -108,13 +110,18 @@ static void find_shared(struct merge_tree *tree) {
 
 /* Whether lane a's entry comes before lane b's where the bytes in their ranks are equal. */
 static __attribute__((noinline)) bool before_by_key(const struct merge_tree *tree, uint64_t a, uint64_t b) {
-  const struct slot *x = tree->lanes[a].slot, *y = tree->lanes[b].slot;
-  if (!x || !y)
-    return x || (!y && a < b);
-  const int c = slot_compare(x, y);
+  struct merge_lane *x = &tree->lanes[a], *y = &tree->lanes[b];
+  if (!x->slot || !y->slot)
+    return x->slot || (!y->slot && a < b);
+  const int c =
+      key_compare_beyond(slot_key(x->slot), x->slot->key_size, slot_key(y->slot), y->slot->key_size, tree->shared_size + RANK_BYTES);
   if (c)
-    return tree->backward ? c > 0 : c < 0;
-  return tree->backward ? a > b : a < b;
+    return (c < 0) != tree->backward;
+  const uint64_t m = slot_sequence(x->slot), n = slot_sequence(y->slot);
+  const bool before = (m != n ? m > n : a < b) != tree->backward;
+  struct merge_lane *second = before ? y : x;
+  second->repeat = second->slot;
+  return before;
 }
 
 static inline bool is_tie(uint64_t a, uint64_t b) {
@@ -147,7 +154,8 @@ static uint64_t play(struct merge_tree *tree, uint32_t at) {
   return x_first ? x : y;
 }
 
-void merge_tree_build(struct merge_tree *tree) {
+/* All children's windows are entered anew. What is known of repeats stays. */
+static void rebuild(struct merge_tree *tree) {
   find_shared(tree);
   for (uint32_t i = 0; i < tree->count; i++)
     enter(tree, i);
@@ -155,14 +163,22 @@ void merge_tree_build(struct merge_tree *tree) {
   tree->streak = 0;
 }
 
+void merge_tree_build(struct merge_tree *tree) {
+  for (uint32_t i = 0; i < tree->count; i++)
+    tree->lanes[i].repeat = NULL;
+  tree->giver = MERGE_NO_GIVER;
+  rebuild(tree);
+}
+
 void merge_tree_update(struct merge_tree *tree, uint32_t i) {
-  const struct cursor *child = tree->lanes[i].child;
+  const struct cursor *child = tree->children[i];
   const bool ready = child->state == TURB_READY;
+  tree->lanes[i].repeat = NULL; /* another page may come to lie where the one before did */
   if (ready && (shared_with_window(tree, child) < tree->shared_size || --tree->growth_countdown == 0)) {
     for (uint32_t j = 0; j < tree->count; j++)
       if (j != i)
-        merge_lane_sync(&tree->lanes[j]);
-    merge_tree_build(tree);
+        merge_lane_sync(tree, j);
+    rebuild(tree);
     return;
   }
   enter(tree, i);
@@ -170,6 +186,28 @@ void merge_tree_update(struct merge_tree *tree, uint32_t i) {
 }
 
 /* ---- taking ---- */
+
+/* What is known of lane i's current key beside the one of the entry that was taken before it. */
+static inline uint8_t key_change(const struct merge_lane *lane, uint32_t i, uint32_t giver) {
+  if (i == giver || giver == MERGE_NO_GIVER)
+    return KEY_CHANGE_UNKNOWN;
+  return lane->repeat == lane->slot ? KEY_REPEATED : KEY_CHANGED;
+}
+
+/* Lane i's entry; its slot is not moved. */
+static inline __attribute__((always_inline)) void give(const struct merge_lane *lane, uint32_t i, uint32_t giver, struct merge_taken *to) {
+  const uint32_t n = to->count++;
+  to->refs[n] = (struct cursor_ref){lane->slot, lane->source};
+  if (to->givers)
+    to->givers[n] = (uint16_t)i;
+  if (to->changes)
+    to->changes[n] = key_change(lane, i, giver);
+}
+
+void merge_tree_take_winner(struct merge_tree *tree, struct merge_taken *taken) {
+  give(&tree->lanes[tree->winner], tree->winner, tree->giver, taken);
+  tree->giver = tree->winner;
+}
 
 /* The smallest rank that lane i's next entries are to be compared with. */
 static uint64_t runner_up(const struct merge_tree *tree, uint32_t i) {
@@ -181,23 +219,22 @@ static uint64_t runner_up(const struct merge_tree *tree, uint32_t i) {
 }
 
 /* One lane wins again and again: one comparison an entry, as long as its bytes are below the runner-up's. */
-static uint32_t gallop(const struct merge_tree *tree, struct merge_lane *lane, struct cursor_ref *refs, uint32_t room, ptrdiff_t step) {
-  const uint64_t bound = runner_up(tree, tree->winner) & ~LANE_MASK;
-  const struct slot *slot = lane->slot;
-  uint32_t n = 0;
-  for (; n < room && slot != lane->last && slot_rank(lane, slot) < bound; slot += step)
-    refs[n++] = (struct cursor_ref){slot, lane->source};
-  lane->slot = slot;
+static inline __attribute__((always_inline)) void gallop(const struct merge_tree *tree, struct merge_lane *lane, struct merge_taken *to,
+                                                         ptrdiff_t step) {
+  const uint32_t i = tree->winner;
+  const uint64_t bound = runner_up(tree, i) & ~LANE_MASK;
+  for (; to->count < to->capacity && lane->slot != lane->last && slot_rank(lane, lane->slot) < bound; lane->slot += step)
+    give(lane, i, i, to);
   lane->next = slot_rank(lane, slot_after(lane, step));
-  return n;
 }
 
-static inline __attribute__((always_inline)) bool take(struct merge_tree *tree, struct cursor_ref *refs, uint16_t *givers, uint32_t *count,
-                                                       uint32_t capacity) {
+/* Of any number of lanes. */
+static bool take(struct merge_tree *tree, struct merge_taken *taken) {
+  struct merge_taken copy = *taken, *to = &copy; /* in registers */
   const ptrdiff_t step = tree->backward ? -1 : 1;
-  uint32_t n = *count, streak = tree->streak;
+  uint32_t streak = tree->streak, giver = tree->giver;
   bool stopped = false;
-  while (n < capacity) {
+  while (to->count < to->capacity) {
     const uint32_t i = tree->winner;
     struct merge_lane *lane = &tree->lanes[i];
     const struct slot *slot = lane->slot;
@@ -205,28 +242,105 @@ static inline __attribute__((always_inline)) bool take(struct merge_tree *tree, 
       stopped = true;
       break;
     }
-    refs[n] = (struct cursor_ref){slot, lane->source};
-    if (givers)
-      givers[n] = (uint16_t)i;
-    n++;
+    give(lane, i, giver, to);
+    giver = i;
     uint64_t rank = lane->next;
+    __builtin_prefetch(slot + AHEAD * step);
     lane->slot = slot + step;
     lane->next = slot_rank(lane, slot_after(lane, step));
     if (__builtin_expect(streak >= GALLOP_AFTER, 0)) {
-      const uint32_t more = gallop(tree, lane, refs + n, capacity - n, step);
-      for (uint32_t j = 0; givers && j < more; j++)
-        givers[n + j] = (uint16_t)i;
-      n += more;
+      gallop(tree, lane, to, step);
       rank = slot_rank(lane, lane->slot);
     }
     replay(tree, i, rank);
     streak = tree->winner == i ? streak + 1 : 0;
   }
   tree->streak = streak;
-  *count = n;
+  tree->giver = giver;
+  taken->count = to->count;
   return stopped;
 }
 
-bool merge_tree_take(struct merge_tree *tree, struct cursor_ref *refs, uint16_t *givers, uint32_t *count, uint32_t capacity) {
-  return givers ? take(tree, refs, givers, count, capacity) : take(tree, refs, NULL, count, capacity);
+/* ---- two lanes ---- */
+
+static inline const struct slot *moved(const struct slot *slot, ptrdiff_t bytes) {
+  return (const struct slot *)((uintptr_t)slot + (uintptr_t)bytes);
+}
+
+static inline uint64_t chosen(uint64_t mask, uint64_t zero, uint64_t one) {
+  return zero ^ ((zero ^ one) & mask);
+}
+
+/* Takes `room` entries of two lanes neither of which comes to its last slot meanwhile. No branch depends on who wins. */
+static void interleave(struct merge_tree *tree, struct merge_taken *taken, uint32_t room) {
+  const struct merge_taken to = *taken; /* in registers */
+  struct merge_lane *zero = &tree->lanes[0], *one = &tree->lanes[1];
+  const ptrdiff_t step = tree->backward ? -1 : 1, bytes = step * (ptrdiff_t)sizeof(struct slot);
+  const struct slot *slot_zero = zero->slot, *slot_one = one->slot;
+  uint64_t rank_zero = slot_rank(zero, slot_zero), rank_one = slot_rank(one, slot_one), mask = -(uint64_t)tree->winner;
+  const uintptr_t source_zero = (uintptr_t)zero->source, source_one = (uintptr_t)one->source;
+  uint32_t giver = tree->giver;
+  for (uint32_t n = to.count; n < to.count + room; n++) {
+    const uint32_t i = (uint32_t)(mask & 1);
+    const struct slot *slot = (const struct slot *)chosen(mask, (uintptr_t)slot_zero, (uintptr_t)slot_one);
+    to.refs[n] = (struct cursor_ref){slot, (const struct source *)chosen(mask, source_zero, source_one)};
+    if (to.givers)
+      to.givers[n] = (uint16_t)i;
+    if (to.changes)
+      to.changes[n] = slot == tree->lanes[i].repeat           ? KEY_REPEATED
+                      : i == giver || giver == MERGE_NO_GIVER ? KEY_CHANGE_UNKNOWN
+                                                              : KEY_CHANGED;
+    giver = i;
+    __builtin_prefetch(slot + AHEAD * step);
+    slot_zero = moved(slot_zero, bytes & (ptrdiff_t)~mask);
+    slot_one = moved(slot_one, bytes & (ptrdiff_t)mask);
+    rank_zero = slot_rank(zero, slot_zero);
+    rank_one = slot_rank(one, slot_one);
+    mask = -(uint64_t)(rank_one < rank_zero);
+    if (__builtin_expect(is_tie(rank_zero, rank_one), 0)) {
+      zero->slot = slot_zero;
+      one->slot = slot_one;
+      mask = -(uint64_t)!before_by_key(tree, 0, 1);
+    }
+  }
+  zero->slot = slot_zero;
+  one->slot = slot_one;
+  zero->next = slot_rank(zero, slot_after(zero, step));
+  one->next = slot_rank(one, slot_after(one, step));
+  tree->winner = (uint32_t)(mask & 1);
+  tree->ranks[1] = chosen(mask, rank_one, rank_zero);
+  tree->giver = giver;
+  tree->streak = 0;
+  taken->count += room;
+}
+
+static uint32_t slots_before_last(const struct merge_tree *tree, const struct merge_lane *lane) {
+  return (uint32_t)(tree->backward ? lane->slot - lane->last : lane->last - lane->slot);
+}
+
+static bool take_two(struct merge_tree *tree, struct merge_taken *to) {
+  const uint32_t capacity = to->capacity;
+  bool stopped = false;
+  while (to->count < capacity && !stopped) {
+    const uint32_t a = slots_before_last(tree, &tree->lanes[0]), b = slots_before_last(tree, &tree->lanes[1]);
+    uint32_t room = a < b ? a : b;
+    if (room > capacity - to->count)
+      room = capacity - to->count;
+    if (room) {
+      interleave(tree, to, room);
+      continue;
+    }
+    if (tree->lanes[tree->winner].slot == tree->lanes[tree->winner].last)
+      return true;
+    to->capacity = to->count + 1;
+    stopped = take(tree, to);
+    to->capacity = capacity;
+  }
+  return stopped;
+}
+
+bool merge_tree_take(struct merge_tree *tree, struct merge_taken *taken) {
+  if (tree->count == 2)
+    return take_two(tree, taken);
+  return take(tree, taken);
 }

@@ -23,11 +23,12 @@
 #include "iterators/cursor_parts.h"
 #include "iterators/key_lane.h"
 
-#define WINDOWS   8u /* one current, one of the old entry, the rest for batches */
-#define AHEAD     8u /* loads of key pages in flight */
-#define SLOT_FIND UINT16_MAX
-#define SLOT_LAST (UINT16_MAX - 1)
-#define NO_PAGE   UINT32_MAX
+#define WINDOWS    8u /* one current, one of the old entry, the rest for batches */
+#define AHEAD      8u /* loads of key pages in flight */
+#define WARM_LINES 8u /* of the page that a walk enters next */
+#define SLOT_FIND  UINT16_MAX
+#define SLOT_LAST  (UINT16_MAX - 1)
+#define NO_PAGE    UINT32_MAX
 
 enum move { MOVE_NONE, MOVE_FIRST, MOVE_LAST, MOVE_NEXT_PAGE, MOVE_PREVIOUS_PAGE, MOVE_SEEK, MOVE_SEEK_BEFORE };
 
@@ -272,6 +273,30 @@ static bool place_in_page(struct table_cursor *self, const struct slot_page *pag
   return false;
 }
 
+/* A walk entered `page`: the one that comes next is asked for while this one is walked, what pinning it touches and the lines where the walk
+ * enters it. From there on the processor sees the stream by itself, which it does not over the border of a page. */
+static void warm_next_page(const struct table_cursor *self, const struct slot_page *page) {
+  const bool backward = self->move == MOVE_PREVIOUS_PAGE;
+  const struct slot_page *index = index_page(self);
+  const uint32_t next = backward ? self->index_slot - 1u : self->index_slot + 1u;
+  if ((!backward && self->move != MOVE_NEXT_PAGE) || next >= index->slot_count)
+    return;
+  const uint32_t ordinal = table_key_ordinal(self->table, index_slot_at(index, next)->page);
+  const struct cache_directory *directory = table_directory(self->table);
+  const uint8_t *at = ordinal == UINT32_MAX ? NULL : cache_prefetch(directory, table_unit(self->table, UNIT_KEYS, ordinal));
+  if (!at)
+    return;
+  const uint8_t *at0 = at;
+  __builtin_prefetch(at);
+  if (backward) /* its slots end about where this page's do */
+    at = (const uint8_t *)slot_at((const struct slot_page *)at, page->slot_count) - WARM_LINES * 64;
+  const uint8_t *keys = at0 + slot_at(page, backward ? page->slot_count - 1u : 0)->key_offset;
+  for (uint32_t line = 0; line < WARM_LINES; line++)
+    __builtin_prefetch(at + line * 64);
+  for (uint32_t line = 0; line < 4; line++)
+    __builtin_prefetch(backward ? keys - line * 64 : keys + line * 64);
+}
+
 /* Goes on with the move until it is done or must wait. */
 static turb_state run_pages(struct table_cursor *self) {
   for (;;) {
@@ -300,6 +325,7 @@ static turb_state run_pages(struct table_cursor *self) {
     bool at_end;
     const struct slot_page *page = pin.data;
     if (place_in_page(self, page, &slot, &at_end)) {
+      warm_next_page(self, page);
       *window = (struct window){.references = 1, .release = window_unused, .pin = pin, .owner = self->table};
       return arrive(self, page, window, slot);
     }

@@ -41,6 +41,7 @@ struct visible_cursor {
   uint32_t room; /* entries that the next raw stretch takes */
   struct cursor_batch raw;
   struct cursor_ref raw_refs[VISIBLE_STRETCH];
+  uint8_t raw_changes[VISIBLE_STRETCH]; /* enum key_change */
   struct window *raw_held[RAW_HELD];
   struct window *old_window;
   struct cursor_ref old;
@@ -96,9 +97,9 @@ static bool is_visible_put(const struct visible_cursor *self, const struct slot 
 
 /* Within a page the bytes after what it shares tell most keys apart without a look at them. */
 static inline bool same_key(const struct slot *a, const struct slot *b) {
-  if (a->prefix != b->prefix && slot_page_of(a) == slot_page_of(b))
+  if (a->key_size != b->key_size || (a->prefix != b->prefix && slot_page_of(a) == slot_page_of(b)))
     return false;
-  return a->key_size == b->key_size && !memcmp(slot_key(a), slot_key(b), a->key_size);
+  return !key_compare_beyond(slot_key(a), a->key_size, slot_key(b), b->key_size, 0);
 }
 
 /* ---- forward ---- */
@@ -106,14 +107,22 @@ static inline bool same_key(const struct slot *a, const struct slot *b) {
 static void filter_forward(struct visible_cursor *self) {
   const struct slot *last = NULL; /* decided in this stretch */
   const uint64_t snapshot = self->options.snapshot;
+  enum key_change since = KEY_CHANGE_UNKNOWN; /* of the key at hand beside the one that was decided last */
   for (uint32_t i = 0; i < self->raw.count; i++) {
     const struct slot *slot = self->raw_refs[i].slot;
+    if (self->raw_changes[i] != KEY_REPEATED)
+      since = self->raw_changes[i];
     if (slot_sequence(slot) > snapshot)
       continue;
-    if (last ? same_key(last, slot)
-             : self->decided.valid && key_equal(self->decided.bytes, self->decided.size, slot_key(slot), slot->key_size))
+    if (since == KEY_CHANGE_UNKNOWN) {
+      const bool same = last ? same_key(last, slot)
+                             : self->decided.valid && key_equal(self->decided.bytes, self->decided.size, slot_key(slot), slot->key_size);
+      since = same ? KEY_REPEATED : KEY_CHANGED;
+    }
+    if (since == KEY_REPEATED)
       continue;
     last = slot;
+    since = KEY_REPEATED;
     if (is_visible_put(self, slot))
       self->refs[self->end++] = self->raw_refs[i];
   }
@@ -147,7 +156,8 @@ static void filter_backward(struct visible_cursor *self) {
   for (uint32_t i = 0; i < self->raw.count; i++) {
     const struct slot *slot = self->raw_refs[i].slot;
     const bool within = slot_sequence(slot) <= self->options.snapshot;
-    if (self->candidate.slot && !same_key(self->candidate.slot, slot))
+    const enum key_change change = self->raw_changes[i];
+    if (self->candidate.slot && (change == KEY_CHANGED || (change == KEY_CHANGE_UNKNOWN && !same_key(self->candidate.slot, slot))))
       decide_candidate(self);
     if (!self->candidate.slot || within) {
       window_release(self->candidate_window);
@@ -251,6 +261,7 @@ static turb_state fill(struct visible_cursor *self) {
     const uint32_t room = self->room < most ? self->room : most;
     self->room = room * ROOM_GROWTH < VISIBLE_STRETCH ? room * ROOM_GROWTH : VISIBLE_STRETCH;
     self->raw.capacity = budget && budget - self->looked_at < room ? budget - self->looked_at : room;
+    memset(self->raw_changes, KEY_CHANGE_UNKNOWN, sizeof self->raw_changes);
     (void)cursor_take(self->child, &self->raw, self->backward);
     self->looked_at += self->raw.count;
     self->total_looked_at += self->raw.count;
@@ -414,7 +425,8 @@ turb_status visible_cursor_open(struct cursor_context *context, struct cursor *c
   cursor_init(&self->head, &visible_cursor_ops, context);
   self->child = child;
   self->options = *options;
-  self->raw = (struct cursor_batch){.refs = self->raw_refs, .capacity = VISIBLE_STRETCH, .held = self->raw_held, .held_capacity = RAW_HELD};
+  self->raw = (struct cursor_batch){
+      .refs = self->raw_refs, .changes = self->raw_changes, .capacity = VISIBLE_STRETCH, .held = self->raw_held, .held_capacity = RAW_HELD};
   *cursor = &self->head;
   return TURB_OK;
 }

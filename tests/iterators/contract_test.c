@@ -251,17 +251,29 @@ static void random_target(struct subject *s, bool whole_keys, struct target *t) 
     t->sequence = world_random(&s->world, 2) ? SLOT_SEQUENCE_MAX : 0;
 }
 
+/* What a batch knows of the key of entry `at` beside the one before it in the walk is true. */
+static void check_change(const struct subject *s, uint8_t change, ptrdiff_t at, ptrdiff_t before) {
+  if (change == KEY_CHANGE_UNKNOWN)
+    return;
+  CHECK(before >= 0 && (size_t)before < s->expected.count);
+  const struct world_entry *a = &s->expected.entries[before], *b = &s->expected.entries[at];
+  CHECK_EQ(key_equal(a->key, a->key_size, b->key, b->key_size), change == KEY_REPEATED);
+}
+
 /* A batch from the current place on; returns the place after it. */
 static ptrdiff_t take_batch(struct subject *s, ptrdiff_t at, bool backward) {
   struct cursor_ref refs[100];
   struct window *held[64];
-  struct cursor_batch batch = {.refs = refs, .capacity = 1 + (uint32_t)world_random(&s->world, 100), .held = held, .held_capacity = 64};
+  uint8_t changes[100] = {0};
+  const uint32_t capacity = 1 + (uint32_t)world_random(&s->world, 100);
+  struct cursor_batch batch = {.refs = refs, .changes = changes, .capacity = capacity, .held = held, .held_capacity = 64};
   const turb_state state = cursor_take(s->cursor, &batch, backward);
   CHECK_NE(state, TURB_FAILED);
   CHECK_GT(batch.count, 0);
   for (uint32_t i = 0; i < batch.count; i++) {
     CHECK(at >= 0 && (size_t)at < s->expected.count);
     CHECK_MSG(world_is(refs[i].slot, &s->expected.entries[at]), "batch entry %u", i);
+    check_change(s, changes[i], at, at + (backward ? 1 : -1));
     at += backward ? -1 : 1;
   }
   cursor_batch_release(&batch);
