@@ -6,6 +6,7 @@
 
 #define BATCH_ENTRIES 128u
 #define BATCH_WINDOWS 256u
+#define SET_ENTRIES   64u
 
 static turb_state settled(struct cursor *cursor, turb_state state) {
   return __builtin_expect(state == TURB_PENDING || state == TURB_YIELD, 0) ? cursor_await(cursor) : state;
@@ -19,20 +20,27 @@ static void check_end(const struct cursor *cursor) {
   }
 }
 
+/* Rows for as many of the first refs as make a set. */
+static uint32_t resolve_rows(struct tree *tree, const struct cursor_ref *refs, uint32_t count, struct entry_parts *out) {
+  turb_error error = TURB_ERROR_INIT;
+  turb_state state;
+  uint32_t resolved;
+  parts_begin(tree->parts);
+  while ((state = parts_resolve(tree->parts, refs, count, false, out, &resolved)) == TURB_PENDING)
+    world_check(reads_wait(&tree->reads, &error), &error);
+  if (state != TURB_READY) {
+    (void)parts_error(tree->parts, &error);
+    bench_fail("rows did not come, state %d: %s", (int)state, error.message);
+  }
+  return resolved;
+}
+
 /* Rows for all refs, set by set, and their bytes touched. */
 static uint64_t touch_rows(struct tree *tree, const struct cursor_ref *refs, uint32_t count, struct entry_parts *out) {
   const uint32_t row_bytes = data_row_bytes(tree->world->set);
   uint64_t sum = 0;
   for (uint32_t at = 0, resolved; at < count; at += resolved) {
-    turb_error error = TURB_ERROR_INIT;
-    turb_state state;
-    parts_begin(tree->parts);
-    while ((state = parts_resolve(tree->parts, refs + at, count - at, false, out, &resolved)) == TURB_PENDING)
-      world_check(reads_wait(&tree->reads, &error), &error);
-    if (state != TURB_READY) {
-      (void)parts_error(tree->parts, &error);
-      bench_fail("rows did not come, state %d: %s", (int)state, error.message);
-    }
+    resolved = resolve_rows(tree, refs + at, count - at, out);
     for (uint32_t i = 0; i < resolved; i++)
       sum += touch(out[i].vector, row_bytes);
   }
@@ -51,14 +59,35 @@ static uint64_t walk_keys(struct cursor *top, uint64_t *touched) {
   return count;
 }
 
+/* The entries that the cursor's window has ahead, the current one first: what inline advances will come to. */
+static uint32_t window_ahead(const struct cursor *top, struct cursor_ref *refs, uint32_t capacity) {
+  uint32_t count = 0;
+  if (top->ref)
+    for (const struct cursor_ref *ref = top->ref; ref <= top->ref_last && count < capacity; ref++)
+      refs[count++] = *ref;
+  else if (top->window_end)
+    for (const struct slot *slot = top->slot; slot < top->window_end && count < capacity; slot++)
+      refs[count++] = (struct cursor_ref){slot, top->source};
+  else
+    refs[count++] = (struct cursor_ref){top->slot, top->source};
+  return count;
+}
+
+/* Entry by entry; rows come for those in the window at once, as the public iterator has it. */
 static uint64_t walk_rows(struct tree *tree, uint64_t *touched) {
+  const uint32_t row_bytes = data_row_bytes(tree->world->set);
   struct cursor *top = tree->top;
+  struct cursor_ref refs[SET_ENTRIES];
+  struct entry_parts out[SET_ENTRIES];
   uint64_t count = 0, sum = 0;
-  struct entry_parts out;
+  uint32_t at = 0, resolved = 0;
   turb_state state = settled(top, cursor_first(top));
   while (state == TURB_READY) {
-    const struct cursor_ref ref = {top->slot, top->source};
-    sum += touch_key(top->slot) + touch_rows(tree, &ref, 1, &out);
+    if (at == resolved) {
+      resolved = resolve_rows(tree, refs, window_ahead(top, refs, SET_ENTRIES), out);
+      at = 0;
+    }
+    sum += touch_key(top->slot) + touch(out[at++].vector, row_bytes);
     count++;
     state = settled(top, cursor_advance(top));
   }
