@@ -318,25 +318,32 @@ static uint32_t slots_before_last(const struct merge_tree *tree, const struct me
   return (uint32_t)(tree->backward ? lane->slot - lane->last : lane->last - lane->slot);
 }
 
+/* One lane has come to its last slot, or has ended: the other one's entries up to that. */
+static void catch_up(struct merge_tree *tree, struct merge_taken *taken) {
+  struct merge_taken copy = *taken, *to = &copy; /* in registers */
+  const uint32_t i = tree->winner;
+  struct merge_lane *lane = &tree->lanes[i];
+  merge_tree_take_winner(tree, to);
+  const ptrdiff_t step = tree->backward ? -1 : 1;
+  lane->slot += step;
+  gallop(tree, lane, to, step);
+  taken->count = to->count;
+  replay(tree, i, slot_rank(lane, lane->slot));
+}
+
 static bool take_two(struct merge_tree *tree, struct merge_taken *to) {
-  const uint32_t capacity = to->capacity;
-  bool stopped = false;
-  while (to->count < capacity && !stopped) {
-    const uint32_t a = slots_before_last(tree, &tree->lanes[0]), b = slots_before_last(tree, &tree->lanes[1]);
-    uint32_t room = a < b ? a : b;
-    if (room > capacity - to->count)
-      room = capacity - to->count;
-    if (room) {
-      interleave(tree, to, room);
-      continue;
-    }
-    if (tree->lanes[tree->winner].slot == tree->lanes[tree->winner].last)
+  while (to->count < to->capacity) {
+    const struct merge_lane *lanes = tree->lanes;
+    const uint32_t a = slots_before_last(tree, &lanes[0]), b = slots_before_last(tree, &lanes[1]);
+    const uint32_t most = to->capacity - to->count, least = a < b ? a : b;
+    if (least)
+      interleave(tree, to, least < most ? least : most);
+    else if (lanes[tree->winner].slot == lanes[tree->winner].last)
       return true;
-    to->capacity = to->count + 1;
-    stopped = take(tree, to);
-    to->capacity = capacity;
+    else
+      catch_up(tree, to);
   }
-  return stopped;
+  return false;
 }
 
 bool merge_tree_take(struct merge_tree *tree, struct merge_taken *taken) {

@@ -58,18 +58,18 @@ struct visible_cursor {
 /* ---- what is hidden ---- */
 
 /* The highest sequence at or below the snapshot of a range delete over the key. */
-static uint64_t cover(const struct visible_cursor *self, turb_bytes key) {
-  const struct range_deletes *deletes = self->options.range_deletes;
-  if (!deletes || !deletes->count)
-    return 0;
-  return self->one_cover ? self->cover : range_deletes_cover(deletes, key, self->options.snapshot);
+static inline uint64_t cover(const struct visible_cursor *self, const struct slot *slot) {
+  if (self->one_cover)
+    return self->cover;
+  return range_deletes_cover(self->options.range_deletes, slot_key_bytes(slot), self->options.snapshot);
 }
 
 /* Mostly one range delete, or none, lies over all keys of a raw stretch and of the candidate that was carried into it: then it is looked up once for all. */
 static void cover_stretch(struct visible_cursor *self) {
   const struct range_deletes *deletes = self->options.range_deletes;
-  self->one_cover = false;
-  if (!deletes || !deletes->count || !self->raw.count)
+  self->cover = 0;
+  self->one_cover = !deletes || !deletes->count;
+  if (self->one_cover || !self->raw.count)
     return;
   const turb_bytes low = slot_key_bytes(self->raw_refs[self->backward ? self->raw.count - 1 : 0].slot);
   const struct slot *highest = self->raw_refs[self->backward ? 0 : self->raw.count - 1].slot;
@@ -85,14 +85,13 @@ static void cover_stretch(struct visible_cursor *self) {
     self->cover = begins_above_low ? 0 : range_fragment_sequence(fragment, self->options.snapshot);
   } else {
     self->one_cover = true;
-    self->cover = 0;
   }
 }
 
-static bool is_visible_put(const struct visible_cursor *self, const struct slot *slot) {
+static inline bool is_visible_put(const struct visible_cursor *self, const struct slot *slot) {
   if (slot_kind(slot) != SLOT_PUT)
     return false;
-  return cover(self, slot_key_bytes(slot)) <= slot_sequence(slot);
+  return cover(self, slot) <= slot_sequence(slot);
 }
 
 /* Within a page the bytes after what it shares tell most keys apart without a look at them. */
