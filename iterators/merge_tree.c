@@ -77,11 +77,14 @@ static uint32_t shared_with(const struct merge_tree *tree, const struct slot *sl
   return (uint32_t)key_shared_prefix(tree->shared, tree->shared_size, slot_key(slot), slot->key_size);
 }
 
-/* How many of the shared bytes the child's window has. */
+/* How many of the shared bytes all keys of the child's window have. Its last key, which lies in memory that nobody else touches yet, is only
+ * looked at where the page's own word is too short. */
 static uint32_t shared_with_window(const struct merge_tree *tree, const struct cursor *child) {
   const struct slot *first = window_first(child), *last = window_last(child);
   const uint32_t a = shared_with(tree, first);
-  const uint32_t b = first == last ? a : shared_with(tree, last);
+  if (first == last || a <= slot_page_of(first)->shared_prefix_size)
+    return a;
+  const uint32_t b = shared_with(tree, last);
   return a < b ? a : b;
 }
 
