@@ -60,6 +60,63 @@ uint16_t slot_page_lower_bound(const struct slot_page *page, turb_bytes key, uin
   return (uint16_t)low;
 }
 
+#define NEAR_SLOTS 8u /* to either side of the guess: two standard deviations for a full page of random keys */
+
+/* The first of the slots [low, high) with a prefix at or above `prefix`. */
+static uint32_t bound_between(const struct slot *slots, uint32_t low, uint32_t high, uint64_t prefix) {
+  while (low < high) {
+    const uint32_t half = (high - low) / 2;
+    const bool below = slots[low + half].prefix < prefix;
+    low = below ? low + half + 1 : low;
+    high = below ? high : low + half;
+  }
+  return low;
+}
+
+/* Slot by slot from the guess: a bisection around it would wait for lines that the answer does not lie in. */
+uint32_t slots_bound_near(const struct slot *slots, uint32_t guess, uint32_t count, uint64_t prefix) {
+  uint32_t at = guess < count ? guess : count;
+  if (at < count && slots[at].prefix < prefix) {
+    const uint32_t end = at + NEAR_SLOTS < count ? at + NEAR_SLOTS : count;
+    for (at++; at < end; at++) {
+      if (slots[at].prefix >= prefix) {
+        return at;
+      }
+    }
+    return bound_between(slots, at, count, prefix);
+  }
+  const uint32_t begin = at > NEAR_SLOTS ? at - NEAR_SLOTS : 0;
+  for (; at > begin; at--) {
+    if (slots[at - 1].prefix < prefix) {
+      return at;
+    }
+  }
+  return bound_between(slots, 0, at, prefix);
+}
+
+uint16_t slot_page_lower_bound_near(const struct slot_page *page, uint32_t guess, turb_bytes key, uint64_t sequence) {
+  const uint32_t count = page->slot_count;
+  const size_t shared = page->shared_prefix_size;
+  const struct slot *slots = slot_at(page, 0);
+  if (count == 0 || key.size <= shared) {
+    return slot_page_lower_bound(page, key, sequence);
+  }
+  const uint8_t *bytes = key.data;
+  const uint64_t prefix = key_prefix8(bytes + shared, key.size - shared);
+  const uint32_t low = slots_bound_near(slots, guess, count, prefix);
+  const struct slot *slot = &slots[low < count ? low : count - 1]; /* its key begins with what all share, as every other's */
+  if (shared != 0) {
+    const int order = memcmp(bytes, slot_key(slot), shared);
+    if (order != 0) {
+      return order < 0 ? 0 : (uint16_t)count;
+    }
+  }
+  if (low == count || slot->prefix != prefix || slot_compare_target(slot, key, sequence) >= 0) {
+    return (uint16_t)low;
+  }
+  return slot_page_lower_bound(page, key, sequence);
+}
+
 uint64_t slot_entry_hash(const struct slot *slot) {
   const uint64_t seed =
       slot->row_hash * UINT64_C(0x9E3779B97F4A7C15) + slot->sequence_kind + slot->attribute_hash * UINT64_C(0xC2B2AE3D27D4EB4F);

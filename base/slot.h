@@ -19,8 +19,8 @@
 #include "base/range_deletes.h"
 #include "turbidite/turbidite.h"
 
-#define SLOT_PAGE_BYTES 4096u
-#define SLOT_SEQUENCE_MAX ((UINT64_C(1) << 56) - 1)
+#define SLOT_PAGE_BYTES     4096u
+#define SLOT_SEQUENCE_MAX   ((UINT64_C(1) << 56) - 1)
 #define SLOT_ATTRIBUTE_BITS 25
 
 enum slot_kind { SLOT_PUT = 1, SLOT_DELETE = 2 };
@@ -53,10 +53,18 @@ _Static_assert(sizeof(struct slot_page) == 40, "page headers are 40 bytes on dis
 static inline const struct slot_page *slot_page_of(const struct slot *slot) {
   return (const struct slot_page *)((uintptr_t)slot & ~(uintptr_t)(SLOT_PAGE_BYTES - 1));
 }
-static inline const struct slot *slot_at(const struct slot_page *page, size_t index) { return (const struct slot *)(page + 1) + index; }
-static inline const uint8_t *slot_key(const struct slot *slot) { return (const uint8_t *)slot_page_of(slot) + slot->key_offset; }
-static inline turb_bytes slot_key_bytes(const struct slot *slot) { return (turb_bytes){slot_key(slot), slot->key_size}; }
-static inline enum slot_kind slot_kind(const struct slot *slot) { return (enum slot_kind)(slot->sequence_kind & 0xff); }
+static inline const struct slot *slot_at(const struct slot_page *page, size_t index) {
+  return (const struct slot *)(page + 1) + index;
+}
+static inline const uint8_t *slot_key(const struct slot *slot) {
+  return (const uint8_t *)slot_page_of(slot) + slot->key_offset;
+}
+static inline turb_bytes slot_key_bytes(const struct slot *slot) {
+  return (turb_bytes){slot_key(slot), slot->key_size};
+}
+static inline enum slot_kind slot_kind(const struct slot *slot) {
+  return (enum slot_kind)(slot->sequence_kind & 0xff);
+}
 static inline uint64_t slot_sequence(const struct slot *slot) {
   const uint64_t own = slot->sequence_kind >> 8;
   return own ? own : slot_page_of(slot)->sequence;
@@ -67,24 +75,32 @@ static inline uint32_t slot_attribute_size(const struct slot *slot) {
 static inline uint64_t slot_row(const struct slot *slot) {
   return slot_page_of(slot)->base_row + (slot->attribute_size_row_delta >> SLOT_ATTRIBUTE_BITS);
 }
-static inline uint64_t slot_attribute_offset(const struct slot *slot) { return slot_page_of(slot)->base_attribute + slot->attribute_delta; }
+static inline uint64_t slot_attribute_offset(const struct slot *slot) {
+  return slot_page_of(slot)->base_attribute + slot->attribute_delta;
+}
 
 /* Entry order: key ascending, then sequence descending. Negative, 0, positive. */
 static inline int slot_compare(const struct slot *a, const struct slot *b) {
   const int c = key_compare(slot_key(a), a->key_size, slot_key(b), b->key_size);
-  if (c) return c;
+  if (c)
+    return c;
   const uint64_t sa = slot_sequence(a), sb = slot_sequence(b);
   return sa > sb ? -1 : sa < sb;
 }
 /* A slot against a target (key, sequence): the position at which the newest version visible at `sequence` would stand. */
 static inline int slot_compare_target(const struct slot *a, turb_bytes key, uint64_t sequence) {
   const int c = key_compare(slot_key(a), a->key_size, key.data, key.size);
-  if (c) return c;
+  if (c)
+    return c;
   const uint64_t sa = slot_sequence(a);
   return sa > sequence ? -1 : sa < sequence;
 }
 /* The first slot of a page not before (key, sequence) in entry order: 0 to slot_count. Branch-light binary search on prefixes. */
 uint16_t slot_page_lower_bound(const struct slot_page *page, turb_bytes key, uint64_t sequence);
+/* The same from a guess on (any number): looks at few lines of the page when the guess is good. */
+uint16_t slot_page_lower_bound_near(const struct slot_page *page, uint32_t guess, turb_bytes key, uint64_t sequence);
+/* The first of the slots with a prefix at or above `prefix`, from a guess on. */
+uint32_t slots_bound_near(const struct slot *slots, uint32_t guess, uint32_t count, uint64_t prefix);
 
 /* docs/format.md 2, "Entry hash". */
 uint64_t slot_entry_hash(const struct slot *slot);

@@ -25,7 +25,7 @@
 #define SLAB_MIN_BYTES    (64u << 10)
 #define SLAB_MAX_BYTES    (2u << 20)
 #define SLAB_SHARE        8  /* a new slab is at most this part of what its shard holds, */
-#define SLAB_LIMIT_SHARE  64 /* or, in a large cache, this part of what its shard may come to hold */
+#define SLAB_LIMIT_SHARE  32 /* or, in a large cache, this part of what its shard may come to hold */
 #define LARGE_BYTES       (UINT64_C(128) << 20)
 #define CHUNK_FRAMES      256 /* descriptors that are allocated together */
 #define SHARDS_MAX        8

@@ -72,6 +72,11 @@ uint32_t table_index_page_count(const struct table *table);
 uint32_t table_find_index_page(const struct table *table, turb_bytes key);
 /* Within an index page (pinned): the first slot whose separator >= key; slot_count when none. */
 uint16_t index_page_find(const struct slot_page *page, turb_bytes key);
+/* About the slot of the key page of index slot `at` before which the key belongs, by where it lies between the separators around the page. */
+uint16_t index_page_guess(const struct slot_page *page, uint16_t at, turb_bytes key);
+/* Asks, when the key page (a unit of the cache) is resident, for its descriptor and for what a search from the guess on will look at, so that
+ * the lines come together. */
+void table_prefetch_keys(struct table *table, const struct index_slot *index, uint32_t unit, uint32_t guess, size_t key_size);
 static inline const struct index_slot *index_slot_at(const struct slot_page *page, size_t i) {
   return (const struct index_slot *)(page + 1) + i;
 }

@@ -85,56 +85,19 @@ static enum step_result fail(struct table_get *get, const char *what) {
   return STEP_FAIL;
 }
 
-/* About the slot of the key page before which the key belongs, by where it lies between the separators around the page. */
-static uint16_t guess_slot(const struct slot_page *index, uint16_t at, turb_bytes key) {
-  const struct index_slot *slot = index_slot_at(index, at);
-  if (at == 0 || key.size < index->shared_prefix_size) {
-    return slot->slots / 2;
-  }
-  const uint64_t prefix = key_prefix8((const uint8_t *)key.data + index->shared_prefix_size, key.size - index->shared_prefix_size);
-  const uint64_t low = slot[-1].prefix, high = slot->prefix;
-  if (prefix <= low || prefix >= high) {
-    return prefix <= low ? 0 : (uint16_t)(slot->slots - 1);
-  }
-  return (uint16_t)((double)(prefix - low) / (double)(high - low) * slot->slots);
-}
-
 static enum step_result step_index(struct table_get *get) {
   const enum step_result result = bring(get, UNIT_INDEX, get->index_page, 0, &get->index_pin);
   if (result == STEP_GO) {
     get->index_slot = index_page_find(get->index_pin.data, get->key);
     assert(get->index_slot < ((const struct slot_page *)get->index_pin.data)->slot_count); /* its last separator is the top index's */
-    get->guess = guess_slot(get->index_pin.data, get->index_slot, get->key);
+    get->guess = index_page_guess(get->index_pin.data, get->index_slot, get->key);
     get->step = STEP_LOCATE;
   }
   return result;
 }
 
-#define NEAR_SLOTS    8u /* to either side of the guess: two standard deviations for a full page of random keys */
-#define ASKED_SLOTS   5u /* that are asked for before the page is pinned */
 #define LINE_BYTES    64u
 #define ROW_LINES_MAX 8u /* of a row; the processor sees by itself how a longer one goes on */
-
-/* Asks for the slot of the guess, the header, the keys near the guess, which lie from the page's end downward, and the slots near it: what is needed first
- * comes first, for the lines of a page come one by one. */
-static void prefetch_near(const void *page, const struct index_slot *index, uint32_t guess, size_t key_size) {
-  const uint8_t *bytes = page;
-  const uint32_t low = guess > ASKED_SLOTS ? guess - ASKED_SLOTS : 0;
-  const uint32_t high = guess + ASKED_SLOTS < index->slots ? guess + ASKED_SLOTS : index->slots;
-  __builtin_prefetch(slot_at(page, guess));
-  __builtin_prefetch(bytes);
-  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
-    __builtin_prefetch(at);
-  }
-  const uint64_t end = index->units * (uint64_t)TABLE_PAGE_BYTES;
-  const uint64_t back = (guess + 1) * key_size;
-  if (back < end) {
-    const uint8_t *key = bytes + (end - back);
-    __builtin_prefetch(key);
-    __builtin_prefetch(key + LINE_BYTES < bytes + end ? key + LINE_BYTES : key);
-    __builtin_prefetch(key - LINE_BYTES);
-  }
-}
 
 /* Asks for the descriptor of a row's frame and for a line near the row: the address of its page is translated meanwhile, and for a random
  * row that takes as long as a line. */
@@ -149,10 +112,7 @@ static void prefetch_near_row(struct table *table, uint64_t row) {
 
 /* Asks for what the search of a resident key page will need: the page's descriptor and lines together, and something of the row. */
 static void prefetch_keys(const struct table_get *get, const struct index_slot *index, uint32_t unit) {
-  const void *page = cache_prefetch(table_directory(get->table), unit);
-  if (page != NULL) {
-    prefetch_near(page, index, get->guess, get->key.size);
-  }
+  table_prefetch_keys(get->table, index, unit, get->guess, get->key.size);
   if (get->row_wanted && index->puts != 0) {
     prefetch_near_row(get->table, index->base_row + (get->guess < index->puts ? get->guess : index->puts - 1u));
   }
@@ -227,38 +187,6 @@ static void step_next(struct table_get *get) {
   get->step = get->index_page < table_index_page_count(get->table) ? STEP_INDEX : STEP_DONE;
 }
 
-/* The first of the slots [low, high) with a prefix at or above `prefix`. */
-static uint32_t bound_between(const struct slot *slots, uint32_t low, uint32_t high, uint64_t prefix) {
-  while (low < high) {
-    const uint32_t half = (high - low) / 2;
-    const bool below = slots[low + half].prefix < prefix;
-    low = below ? low + half + 1 : low;
-    high = below ? high : low + half;
-  }
-  return low;
-}
-
-/* The same among all slots, slot by slot from the guess: a bisection around it would wait for lines that the answer does not lie in. */
-static uint32_t bound_near(const struct slot *slots, uint32_t guess, uint32_t count, uint64_t prefix) {
-  uint32_t at = guess < count ? guess : count;
-  if (at < count && slots[at].prefix < prefix) {
-    const uint32_t end = at + NEAR_SLOTS < count ? at + NEAR_SLOTS : count;
-    for (at++; at < end; at++) {
-      if (slots[at].prefix >= prefix) {
-        return at;
-      }
-    }
-    return bound_between(slots, at, count, prefix);
-  }
-  const uint32_t begin = at > NEAR_SLOTS ? at - NEAR_SLOTS : 0;
-  for (; at > begin; at--) {
-    if (slots[at - 1].prefix < prefix) {
-      return at;
-    }
-  }
-  return bound_between(slots, 0, at, prefix);
-}
-
 /*
  * slot_page_lower_bound where only an equal key counts: *certain false leaves it to that. Keys of the page all begin with the shared prefix, so a
  * key that equals one of them does, and need not be compared with it first: that would be one more line to wait for.
@@ -273,7 +201,7 @@ static uint16_t find_near(const struct table_get *get, const struct slot_page *p
     return 0;
   }
   const uint64_t prefix = key_prefix8((const uint8_t *)key.data + shared, key.size - shared);
-  const uint32_t low = bound_near(slots, get->guess, count, prefix);
+  const uint32_t low = slots_bound_near(slots, get->guess, count, prefix);
   if (low < count && slots[low].prefix == prefix) {
     prefetch_row(get, &slots[low]);
     *certain = slot_compare_target(&slots[low], key, get->sequence) >= 0 &&

@@ -133,6 +133,50 @@ uint16_t index_page_find(const struct slot_page *page, turb_bytes key) {
   return (uint16_t)at;
 }
 
+uint16_t index_page_guess(const struct slot_page *index, uint16_t at, turb_bytes key) {
+  const struct index_slot *slot = index_slot_at(index, at);
+  if (at == 0 || key.size < index->shared_prefix_size) {
+    return slot->slots / 2;
+  }
+  const uint64_t prefix = key_prefix8((const uint8_t *)key.data + index->shared_prefix_size, key.size - index->shared_prefix_size);
+  const uint64_t low = slot[-1].prefix, high = slot->prefix;
+  if (prefix <= low || prefix >= high) {
+    return prefix <= low ? 0 : (uint16_t)(slot->slots - 1);
+  }
+  return (uint16_t)((double)(prefix - low) / (double)(high - low) * slot->slots);
+}
+
+#define ASKED_SLOTS 5u /* on either side of the guess */
+#define LINE_BYTES  64u
+
+/* Asks for the slot of the guess, the header, the keys near the guess, which lie from the page's end downward, and the slots near it: what is needed first
+ * comes first, for the lines of a page come one by one. */
+static void prefetch_near_slot(const void *page, const struct index_slot *index, uint32_t guess, size_t key_size) {
+  const uint8_t *bytes = page;
+  const uint32_t low = guess > ASKED_SLOTS ? guess - ASKED_SLOTS : 0;
+  const uint32_t high = guess + ASKED_SLOTS < index->slots ? guess + ASKED_SLOTS : index->slots;
+  __builtin_prefetch(slot_at(page, guess));
+  __builtin_prefetch(bytes);
+  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
+    __builtin_prefetch(at);
+  }
+  const uint64_t end = index->units * (uint64_t)TABLE_PAGE_BYTES;
+  const uint64_t back = (guess + 1) * key_size;
+  if (back < end) {
+    const uint8_t *key = bytes + (end - back);
+    __builtin_prefetch(key);
+    __builtin_prefetch(key + LINE_BYTES < bytes + end ? key + LINE_BYTES : key);
+    __builtin_prefetch(key - LINE_BYTES);
+  }
+}
+
+void table_prefetch_keys(struct table *table, const struct index_slot *index, uint32_t unit, uint32_t guess, size_t key_size) {
+  const void *page = cache_prefetch(table_directory(table), unit);
+  if (page != NULL) {
+    prefetch_near_slot(page, index, guess, key_size);
+  }
+}
+
 void table_index_page_base(const struct table *table, uint32_t index_page, uint64_t *entries, uint64_t *rows) {
   if (index_page >= table->tail.top_count) {
     *entries = table->tail.properties.entries;

@@ -98,7 +98,10 @@ static void check_all_targets(const union page_memory *memory, const struct entr
       sequence = SLOT_SEQUENCE_MAX;
     }
     const turb_bytes target = {key, size};
-    CHECK_EQ(slot_page_lower_bound(&memory->page, target, sequence), linear_bound(entries, count, target, sequence));
+    const size_t bound = linear_bound(entries, count, target, sequence);
+    CHECK_EQ(slot_page_lower_bound(&memory->page, target, sequence), bound);
+    const uint32_t guess = (uint32_t)(random_one_in(random, 2) ? random_below(random, count + 3) : bound + random_below(random, 3));
+    CHECK_EQ(slot_page_lower_bound_near(&memory->page, guess, target, sequence), bound);
   }
 }
 
