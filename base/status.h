@@ -28,6 +28,13 @@
 /* Empties err (NULL allowed), so that it can take the next error. */
 void status_clear(turb_error *err);
 
+/* The same for an error that only this library writes, so that one without a status is empty: mostly nothing is to be done. */
+static inline void status_forget(turb_error *err) {
+  if (err->status != TURB_OK) {
+    status_clear(err);
+  }
+}
+
 /* Records code with a formatted message and returns code, whether or not it was recorded. */
 turb_status status_set(turb_error *err, turb_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -68,7 +68,7 @@ static turb_state run_parts(struct iterator *it) {
   if (it->parts) {
     const turb_state state = parts_resolve(it->parts, stretch.refs + from, count, it->backward, it->resolved + from, &resolved);
     if (state == TURB_FAILED) {
-      status_clear(&it->error);
+      status_forget(&it->error);
       (void)parts_error(it->parts, &it->error);
       return fail(it);
     }
@@ -93,7 +93,7 @@ static turb_state after_cursor(struct iterator *it, turb_state state) {
   if (state == TURB_END)
     return end(it);
   if (state == TURB_FAILED) {
-    status_clear(&it->error);
+    status_forget(&it->error);
     (void)cursor_error(it->cursor, &it->error);
     return fail(it);
   }
@@ -139,7 +139,7 @@ turb_state turb_retreat_slow(turb_iterator *iterator) {
 
 static void begin_seek(struct iterator *it, bool backward) {
   leave(it);
-  status_clear(&it->error);
+  status_forget(&it->error);
   it->backward = backward;
   it->phase = PHASE_CURSOR;
   it->state = TURB_PENDING;
@@ -201,7 +201,7 @@ static turb_state fetch_one(struct iterator *it, uint32_t part) {
   uint32_t resolved;
   const turb_state state = parts_resolve(parts, ref, 1, false, &out, &resolved);
   if (state == TURB_FAILED) {
-    status_clear(&it->error);
+    status_forget(&it->error);
     (void)parts_error(parts, &it->error);
   }
   if (state != TURB_READY)

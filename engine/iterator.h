@@ -23,36 +23,37 @@ struct turb_loop;
 
 enum iterator_phase { PHASE_IDLE, PHASE_CURSOR, PHASE_PARTS, PHASE_FETCH };
 
+/* What every seek looks at comes first, `error` with its status at the end of that: a thousand iterators are more than caches hold. */
 struct iterator {
   turb_iterator head;
-  turb_db *db;
-  struct turb_loop *loop;
-  struct list link; /* in db->iterators, under its mutex */
-  void *caller_context;
-  uint64_t created_ns;
-  struct read_view view;
-  struct reads reads;
-  struct cursor_context context;
-  struct arena arena; /* range deletes and bounds */
-  struct range_deletes range_deletes;
-  struct key_bounds bounds;
   struct cursor *cursor;    /* visible */
   struct parts *parts;      /* NULL when only keys are asked for */
   struct parts *fetched[2]; /* rows, attributes: of `fetched_entry` */
-  uint32_t which;
   turb_state state;
   enum iterator_phase phase;
   bool backward;
   bool streaming;
+  uint32_t which;
   uint32_t first; /* of the window in the stretch */
   uint32_t count;
+  struct reads reads;
   turb_entry *fetched_entry; /* of the window; NULL: nothing is fetched */
   uint32_t fetch_wanted;     /* turb_parts that the fetch under way has to bring */
   uint32_t fetch_done;       /* that `fetched_entry` has */
+  void *caller_context;
+  struct read_view view;
   turb_entry old;
+  turb_error error;
+  turb_db *db;
+  struct turb_loop *loop;
+  struct list link; /* in db->iterators, under its mutex */
+  uint64_t created_ns;
+  struct cursor_context context;
+  struct arena arena; /* range deletes and bounds */
+  struct range_deletes range_deletes;
+  struct key_bounds bounds;
   turb_entry entries[VISIBLE_STRETCH];
   struct entry_parts resolved[VISIBLE_STRETCH];
-  turb_error error;
   uint16_t target_size;
   uint8_t target[TURB_MAX_KEY_BYTES]; /* of a seek under way */
   uint8_t old_key[TURB_MAX_KEY_BYTES];

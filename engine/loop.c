@@ -47,6 +47,30 @@ size_t turb_loop_poll(turb_loop *loop) {
   return io_ring_poll(loop->ring);
 }
 
+#define PREFETCHED     64u /* iterators; more would push the first ones out again */
+#define ITERATOR_LINES 7u
+
+/* Many iterators are more than caches hold, and a move waits for one line of memory after the other: those of all that were given out come
+ * together. */
+static void prefetch_iterators(turb_iterator *const *iterators, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const struct iterator *it = (const struct iterator *)iterators[i];
+    prefetch_lines(it, ITERATOR_LINES);
+    __builtin_prefetch(&it->entries[0]);
+    __builtin_prefetch(&it->resolved[0]);
+    __builtin_prefetch(&it->target_size);
+    __builtin_prefetch(&it->old_key);
+  }
+  for (uint32_t depth = 0; depth < CURSOR_PREFETCH_DEPTHS; depth++) {
+    for (size_t i = 0; i < count; i++) {
+      const struct iterator *it = (const struct iterator *)iterators[i];
+      cursor_prefetch(it->cursor, depth);
+      if (it->parts)
+        parts_prefetch(it->parts, depth);
+    }
+  }
+}
+
 size_t turb_loop_ready(turb_loop *loop, turb_iterator **iterators, size_t capacity) {
   (void)io_ring_poll(loop->ring);
   size_t count = 0;
@@ -58,14 +82,7 @@ size_t turb_loop_ready(turb_loop *loop, turb_iterator **iterators, size_t capaci
     if (it->state == TURB_PENDING) /* else what came was read ahead */
       iterators[count++] = &it->head;
   }
-  for (size_t i = 0; i < count; i++) { /* many iterators are more than caches hold: what all will touch comes while the first is moved */
-    const struct iterator *it = (const struct iterator *)iterators[i];
-    __builtin_prefetch(it->parts);
-    __builtin_prefetch(it->cursor);
-    __builtin_prefetch(&it->entries[0]);
-    __builtin_prefetch(&it->resolved[0]);
-    __builtin_prefetch(&it->target_size);
-  }
+  prefetch_iterators(iterators, count < PREFETCHED ? count : PREFETCHED);
   return count;
 }
 

@@ -226,6 +226,12 @@ static struct window *concat_window_of(const struct cursor *cursor, const struct
   return window;
 }
 
+static void concat_prefetch(const struct cursor *cursor, uint32_t depth) {
+  const struct concat_cursor *self = (const struct concat_cursor *)cursor;
+  if (self->run->count)
+    cursor_prefetch(current(self), depth - 1);
+}
+
 static turb_status concat_error(const struct cursor *cursor, turb_error *err) {
   const struct concat_cursor *self = (const struct concat_cursor *)cursor;
   if (!cursor->placed)
@@ -254,6 +260,7 @@ static const struct cursor_ops concat_cursor_ops = {
     .resume = concat_resume,
     .batch = concat_batch,
     .window_of = concat_window_of,
+    .prefetch = concat_prefetch,
     .error = concat_error,
     .close = concat_close,
 };

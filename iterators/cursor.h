@@ -112,6 +112,15 @@ struct cursor_context {
   uint32_t stream_piece_bytes; /* of streaming cursors; 0: the lanes' defaults */
 };
 
+/* Asks for the first lines of something whose owner has put first what is looked at always. */
+#define CACHE_LINE_BYTES 64u
+#define CURSOR_LINES     4u
+static inline void prefetch_lines(const void *memory, uint32_t lines) {
+  for (uint32_t i = 0; i < lines; i++) {
+    __builtin_prefetch((const uint8_t *)memory + i * CACHE_LINE_BYTES);
+  }
+}
+
 struct cursor;
 struct cursor_ops {
   const char *name;
@@ -124,6 +133,7 @@ struct cursor_ops {
   turb_state (*resume)(struct cursor *cursor);
   turb_state (*batch)(struct cursor *cursor, struct cursor_batch *batch, bool backward);
   struct window *(*window_of)(const struct cursor *cursor, const struct slot *slot);
+  void (*prefetch)(const struct cursor *cursor, uint32_t depth); /* optional; see cursor_prefetch */
   turb_status (*error)(const struct cursor *cursor, turb_error *err);
   void (*close)(struct cursor *cursor);
 };
@@ -197,6 +207,16 @@ static inline turb_state cursor_take(struct cursor *cursor, struct cursor_batch 
 /* The current window below that holds `slot`, or NULL: for a parent that wants to retain it over a move. */
 static inline struct window *cursor_window_of(const struct cursor *cursor, const struct slot *slot) {
   return cursor->ops->window_of(cursor, slot);
+}
+/* Asks for the lines that a resumed move and the seek after it look at: of the cursor itself at depth 0, of what it points to at depth 1, and so on.
+ * Each depth reads what the one before asked for, so that of many cursors all are asked for one depth before the next. */
+#define CURSOR_PREFETCH_DEPTHS 4u
+static inline void cursor_prefetch(const struct cursor *cursor, uint32_t depth) {
+  if (depth == 0) {
+    prefetch_lines(cursor, CURSOR_LINES);
+  } else if (cursor->ops->prefetch) {
+    cursor->ops->prefetch(cursor, depth);
+  }
 }
 /* Why the cursor is FAILED. */
 static inline turb_status cursor_error(const struct cursor *cursor, turb_error *err) {

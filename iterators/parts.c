@@ -8,7 +8,7 @@
 #include "iterators/cursor_parts.h"
 #include "sstable/stream.h"
 
-#define LOADS         16u
+#define LOADS         16u /* at most 32 */
 #define HOLDS         96u
 #define AHEAD_FRAMES  8u
 #define SET_BYTES_MAX (4u << 20) /* a set pins no more than that (nor a thirty-second of the budget), but for its first entry */
@@ -34,18 +34,20 @@ struct standing {
   uint64_t used_first, used_last;
 };
 
-#define ALONE UINT32_MAX
+#define ALONE     UINT32_MAX
+#define ALL_LOADS (UINT32_MAX >> (32 - LOADS))
 
-struct run_rows { /* where a run stands */
+/* Where a run stands. What every seek looks at is first: a thousand iterators are more than caches hold. */
+struct run_rows {
   const struct source *source;
-  struct standing frame;
   uint64_t first_row, end_row;
-  uint32_t rows_per_block, block_bytes, stride;
-  bool linear;                /* row n of the frame is at n * stride */
-  uint32_t depth;             /* frames to read ahead */
-  uint32_t left_in_set;       /* streaming: pieces that the set in hand uses and left behind */
   struct row_lane *lane;      /* streaming: of `source` */
   const struct source *paged; /* streaming, but the budget was too short for a lane of this source */
+  uint32_t depth;             /* frames to read ahead */
+  uint32_t left_in_set;       /* streaming: pieces that the set in hand uses and left behind */
+  uint32_t rows_per_block, block_bytes, stride;
+  bool linear; /* row n of the frame is at n * stride */
+  struct standing frame;
 };
 
 struct run_attributes {
@@ -55,19 +57,19 @@ struct run_attributes {
 };
 
 struct pending {
-  struct load *load;
-  const struct source *source; /* NULL: idle */
+  struct load *load; /* made when it is needed first */
+  const struct source *source;
   enum unit_kind kind;
   uint32_t ordinal; /* frame or chunk; ALONE: one row or attribute by itself */
   uint64_t place;   /* of that: row, or offset in the attribute area */
 };
 
+/* What every seek looks at comes first. */
 struct parts {
   struct cursor_context *context;
   struct parts_options options;
   struct run_rows *rows;
   struct run_attributes *attributes;
-  struct pending pending[LOADS];
   struct held *held[2]; /* room for HOLDS, and for what was left while a set was dropped: a frame and a chunk a run */
   uint32_t held_count[2];
   uint32_t set;    /* which hold list the set being resolved has */
@@ -76,11 +78,13 @@ struct parts {
   uint64_t set_bytes, set_bytes_max;
   uint64_t standing_bytes; /* of cached frames and chunks that runs stand on; what no entry lies in is let go above set_bytes_max */
   uint32_t victim;         /* the load that gives way next */
+  uint32_t busy;           /* bit i: pending[i] has a unit, row or attribute */
   bool resolving;
-  bool sought;  /* no set was READY since the last seek */
-  bool alone;   /* the set in hand is one entry, read by its own pages */
-  bool starved; /* a load of the set in hand met a short budget: nothing is read ahead until the set is there */
-  turb_error error;
+  bool sought;      /* no set was READY since the last seek */
+  bool alone;       /* the set in hand is one entry, read by its own pages */
+  bool starved;     /* a load of the set in hand met a short budget: nothing is read ahead until the set is there */
+  turb_error error; /* its status shares a line with what is before */
+  struct pending pending[LOADS];
 };
 
 /* ---- holding ---- */
@@ -165,34 +169,53 @@ static void drop_set(struct parts *self) {
 
 /* ---- loads ---- */
 
+/* The next of the loads whose bits *left still has; NULL: none. */
+static struct pending *next_busy(struct parts *self, uint32_t *left) {
+  if (!*left)
+    return NULL;
+  struct pending *p = &self->pending[__builtin_ctz(*left)];
+  *left &= *left - 1;
+  return p;
+}
+
 static struct pending *find_pending(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal,
                                     uint64_t place) {
-  for (uint32_t i = 0; i < LOADS; i++) {
-    struct pending *p = &self->pending[i];
+  uint32_t left = self->busy;
+  for (struct pending *p; (p = next_busy(self, &left)) != NULL;)
     if (p->source == source && p->kind == kind && p->ordinal == ordinal && p->place == place)
       return p;
-  }
   return NULL;
 }
 
-static void pending_forget(struct pending *p) {
+static void pending_forget(struct parts *self, struct pending *p) {
   load_reset(p->load);
-  p->source = NULL;
-  p->place = 0;
+  self->busy &= ~(1u << (p - self->pending));
 }
 
-/* An idle load; with `steal`, one that only reads ahead gives way: another each time, so that what one entry waits for stays. */
-static struct pending *take_pending(struct parts *self, bool steal) {
-  for (uint32_t i = 0; i < LOADS; i++)
-    if (!self->pending[i].source)
-      return &self->pending[i];
-  if (!steal)
-    return NULL;
+/* Makes room among busy loads for what an entry waits for: another gives way each time, so that what one entry waits for stays. */
+static void steal_pending(struct parts *self) {
   struct pending *victim = &self->pending[self->victim++ % LOADS];
   while (self->alone && victim->ordinal == ALONE) /* two at most, which the entry in hand needs */
     victim = &self->pending[self->victim++ % LOADS];
-  pending_forget(victim);
-  return victim;
+  pending_forget(self, victim);
+}
+
+/* A load for a unit, row or attribute. NULL, and an error, when there is no memory for one. */
+static struct pending *take_pending(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal,
+                                    uint64_t place) {
+  if (self->busy == ALL_LOADS)
+    steal_pending(self);
+  const uint32_t i = (uint32_t)__builtin_ctz(~self->busy);
+  struct pending *p = &self->pending[i];
+  status_forget(&self->error);
+  if (!p->load && load_create(self->context->reads, self->context->allocator, &p->load, &self->error) != TURB_OK)
+    return NULL;
+  self->busy |= 1u << i;
+  p->source = source;
+  p->kind = kind;
+  p->ordinal = ordinal;
+  p->place = place;
+  return p;
 }
 
 static bool is_resident(const struct source *source, enum unit_kind kind, uint32_t ordinal) {
@@ -205,17 +228,14 @@ static unsigned load_flags_of(const struct parts *self) {
 
 /* Starts to read a unit unless it is resident or on its way. */
 static void read_ahead(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal) {
-  if (self->starved || ordinal >= table_unit_count(source->table, kind) || find_pending(self, source, kind, ordinal, 0))
+  if (self->starved || self->busy == ALL_LOADS || ordinal >= table_unit_count(source->table, kind) ||
+      find_pending(self, source, kind, ordinal, 0))
     return;
   if (is_resident(source, kind, ordinal))
     return;
-  struct pending *p = take_pending(self, false);
-  if (!p)
-    return;
-  p->source = source;
-  p->kind = kind;
-  p->ordinal = ordinal;
-  (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
+  struct pending *p = take_pending(self, source, kind, ordinal, 0);
+  if (p)
+    (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
 }
 
 /* Lets go of memory that runs stand on without an entry in it: it is mostly still resident when they go on. */
@@ -242,14 +262,14 @@ static bool shed_standing(struct parts *self) {
 static bool shed(struct parts *self, const struct pending *but, bool *waits) {
   bool any = shed_standing(self);
   *waits = false;
-  for (uint32_t i = 0; i < LOADS; i++) {
-    struct pending *p = &self->pending[i];
-    if (p == but || !p->source)
+  uint32_t left = self->busy;
+  for (struct pending *p; (p = next_busy(self, &left)) != NULL;) {
+    if (p == but)
       continue;
     if (load_state(p->load) == LOAD_WAITING) {
       *waits = true;
     } else {
-      pending_forget(p);
+      pending_forget(self, p);
       any = true;
     }
   }
@@ -273,10 +293,9 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
       held->table = source->table;
       return TURB_READY;
     }
-    p = take_pending(self, true);
-    p->source = source;
-    p->kind = kind;
-    p->ordinal = ordinal;
+    p = take_pending(self, source, kind, ordinal, 0);
+    if (!p)
+      return TURB_FAILED;
     (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
   }
   enum load_state state = load_state(p->load);
@@ -289,7 +308,7 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
       state = load_state(p->load);
     }
     if (waits && state == LOAD_FAILED && load_error(p->load, NULL) == TURB_BUDGET) {
-      pending_forget(p);
+      pending_forget(self, p);
       return TURB_PENDING; /* and is tried again when those are there */
     }
   }
@@ -301,11 +320,11 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
     load_take_pin(p->load, &held->pin, &data);
     held->table = source->table;
   } else {
-    status_clear(&self->error);
+    status_forget(&self->error);
     (void)load_error(p->load, &self->error);
     result = TURB_FAILED;
   }
-  pending_forget(p);
+  pending_forget(self, p);
   return result;
 }
 
@@ -316,7 +335,7 @@ static void hold_alone(struct parts *self, struct pending *p) {
   const void *bytes;
   load_take_pin(p->load, &held.pin, &bytes);
   hold(self, &held);
-  pending_forget(p);
+  pending_forget(self, p);
 }
 
 /* Goes on with a load of one row or attribute: READY with its bytes. Those of an entry whose row and attributes both come alone are held once
@@ -331,19 +350,18 @@ static turb_state settle_alone(struct parts *self, struct pending *p, const void
       hold_alone(self, p);
     return TURB_READY;
   }
-  status_clear(&self->error);
+  status_forget(&self->error);
   (void)load_error(p->load, &self->error);
-  pending_forget(p);
+  pending_forget(self, p);
   return TURB_FAILED;
 }
 
 /* The entry is there. */
 static void hold_all_alone(struct parts *self) {
-  for (uint32_t i = 0; i < LOADS; i++) {
-    struct pending *p = &self->pending[i];
-    if (p->source && p->ordinal == ALONE && load_state(p->load) == LOAD_READY)
+  uint32_t left = self->busy;
+  for (struct pending *p; (p = next_busy(self, &left)) != NULL;)
+    if (p->ordinal == ALONE && load_state(p->load) == LOAD_READY)
       hold_alone(self, p);
-  }
 }
 
 /* What comes alone met a short budget: by its frame or chunk, then, for which room is made. */
@@ -351,17 +369,8 @@ static bool gives_up_alone(struct parts *self, turb_state state) {
   if (state != TURB_FAILED || self->error.status != TURB_BUDGET)
     return false;
   self->sought = self->alone = false;
-  status_clear(&self->error);
+  status_forget(&self->error);
   return true;
-}
-
-static struct pending *take_alone(struct parts *self, const struct source *source, enum unit_kind kind, uint64_t place) {
-  struct pending *p = take_pending(self, true);
-  p->source = source;
-  p->kind = kind;
-  p->ordinal = ALONE;
-  p->place = place;
-  return p;
 }
 
 /* Whether an entry comes by its own pages: the first after a seek does, unless what it lies in is resident or on its way. Who goes on from
@@ -387,7 +396,9 @@ static turb_state row_alone(struct parts *self, const struct cursor_ref *ref, co
   const uint64_t number = slot_row(ref->slot);
   struct pending *p = find_pending(self, ref->source, UNIT_ROWS, ALONE, number);
   if (!p) {
-    p = take_alone(self, ref->source, UNIT_ROWS, number);
+    p = take_pending(self, ref->source, UNIT_ROWS, ALONE, number);
+    if (!p)
+      return TURB_FAILED;
     (void)load_row(p->load, ref->source->table, number, ref->slot->row_hash, alone_flags_of(self));
     if (is_short(p->load)) /* its frame was to be kept */
       (void)load_row(p->load, ref->source->table, number, ref->slot->row_hash, LOAD_POINT);
@@ -403,7 +414,9 @@ static turb_state attribute_alone(struct parts *self, const struct cursor_ref *r
   const uint64_t offset = slot_attribute_offset(ref->slot);
   struct pending *p = find_pending(self, ref->source, UNIT_ATTRIBUTES, ALONE, offset);
   if (!p) {
-    p = take_alone(self, ref->source, UNIT_ATTRIBUTES, offset);
+    p = take_pending(self, ref->source, UNIT_ATTRIBUTES, ALONE, offset);
+    if (!p)
+      return TURB_FAILED;
     const unsigned flags = self->alone ? alone_flags_of(self) : load_flags_of(self);
     const uint32_t size = slot_attribute_size(ref->slot);
     (void)load_attribute(p->load, ref->source->table, offset, size, ref->slot->attribute_hash, flags);
@@ -440,7 +453,7 @@ static turb_state cached_row(struct parts *self, const struct cursor_ref *ref, c
     struct held arrived = {0};
     const turb_state state = need_unit(self, source, UNIT_ROWS, frame, &arrived);
     if (state == TURB_FAILED && !self->at && self->error.status == TURB_BUDGET) {
-      status_clear(&self->error);
+      status_forget(&self->error);
       return row_alone(self, ref, row); /* there is no room for its frame, but perhaps for its own pages */
     }
     if (state != TURB_READY) {
@@ -522,7 +535,7 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
   const struct source *source = ref->source;
   struct run_rows *run = &self->rows[source->run];
   const uint64_t number = slot_row(ref->slot);
-  status_clear(&self->error);
+  status_forget(&self->error);
   if (run->paged == source)
     return cached_row(self, ref, row);
   if (!run->lane || run->source != source || number < run->first_row) {
@@ -536,7 +549,7 @@ static turb_state streamed_row(struct parts *self, const struct cursor_ref *ref,
     if (open_lane(self, run, source, number) != TURB_READY) {
       if (self->error.status != TURB_BUDGET)
         return TURB_FAILED;
-      status_clear(&self->error);
+      status_forget(&self->error);
       run->paged = source;
       return cached_row(self, ref, row);
     }
@@ -597,7 +610,7 @@ static turb_state table_attributes(struct parts *self, const struct cursor_ref *
     struct held arrived = {0};
     const turb_state state = need_unit(self, source, UNIT_ATTRIBUTES, chunk, &arrived);
     if (state == TURB_FAILED && !self->at && self->error.status == TURB_BUDGET) {
-      status_clear(&self->error);
+      status_forget(&self->error);
       self->alone = true;
       return attribute_alone(self, ref, attributes);
     }
@@ -732,12 +745,10 @@ turb_state parts_resolve(struct parts *self, const struct cursor_ref *refs, uint
 
 void parts_reset(struct parts *self) {
   self->sought = true;
-  for (uint32_t i = 0; i < LOADS; i++) {
-    struct pending *p = &self->pending[i];
-    const bool alone = p->source && p->ordinal == ALONE; /* nobody will ask for it */
-    if (alone || load_state(p->load) == LOAD_FAILED)     /* of a read ahead: whoever needs the unit now reads it again */
-      pending_forget(p);
-  }
+  uint32_t left = self->busy;
+  for (struct pending *p; (p = next_busy(self, &left)) != NULL;)
+    if (p->ordinal == ALONE || load_state(p->load) == LOAD_FAILED) /* nobody will ask for it; whoever needs the unit now reads it again */
+      pending_forget(self, p);
   for (uint32_t i = 0; i < self->options.run_count; i++) {
     struct run_rows *run = &self->rows[i];
     run->depth = 0;
@@ -746,6 +757,19 @@ void parts_reset(struct parts *self) {
       continue;
     lane_drop(run->lane); /* the piece keeps its lane */
     run->lane = NULL;
+  }
+}
+
+void parts_prefetch(const struct parts *self, uint32_t depth) {
+  if (depth == 0) {
+    prefetch_lines(self, CURSOR_LINES);
+  } else if (depth == 1) {
+    prefetch_lines(self->rows, 2);
+    __builtin_prefetch(&self->held[0][0]);
+    __builtin_prefetch(&self->held[1][0]);
+    __builtin_prefetch(&self->pending[0]);
+  } else if (depth == 2 && self->busy) {
+    prefetch_lines(self->pending[__builtin_ctz(self->busy)].load, 2);
   }
 }
 
@@ -772,8 +796,6 @@ turb_status parts_open(struct cursor_context *context, const struct parts_option
     self->held[set] = mem_alloc_array(context->allocator, room, sizeof **self->held);
   if (!self->rows || !self->attributes || !self->held[0] || !self->held[1])
     status = status_set(err, TURB_NO_MEMORY, "no memory for a cursor over %u runs", options->run_count);
-  for (uint32_t i = 0; i < LOADS && status == TURB_OK; i++)
-    status = load_create(context->reads, context->allocator, &self->pending[i].load, err);
   if (status != TURB_OK) {
     parts_close(self);
     return status;

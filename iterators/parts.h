@@ -50,6 +50,8 @@ turb_state parts_resolve(struct parts *parts, const struct cursor_ref *refs, uin
                          uint32_t *resolved);
 /* A seek: streaming lanes begin anew where the next set does, and reads ahead that failed are forgotten. */
 void parts_reset(struct parts *parts);
+/* As cursor_prefetch. */
+void parts_prefetch(const struct parts *parts, uint32_t depth);
 turb_status parts_error(const struct parts *parts, turb_error *err);
 
 #endif

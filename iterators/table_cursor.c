@@ -23,20 +23,23 @@
 #include "iterators/cursor_parts.h"
 #include "iterators/key_lane.h"
 
-#define WINDOWS    8u /* one current, one of the old entry, the rest for batches */
-#define AHEAD      8u /* loads of key pages in flight */
-#define WARM_LINES 8u /* of the page that a walk enters next */
-#define SLOT_FIND  UINT16_MAX
-#define SLOT_LAST  (UINT16_MAX - 1)
-#define NO_PAGE    UINT32_MAX
+#define WINDOWS        8u /* one current, one of the old entry, the rest for batches */
+#define AHEAD          8u /* loads of key pages in flight */
+#define WARM_LINES     8u /* of slots, and of keys, of the page that a walk enters next */
+#define WARM_KEY_LINES 4u
+#define SLOT_FIND      UINT16_MAX
+#define SLOT_LAST      (UINT16_MAX - 1)
+#define NO_PAGE        UINT32_MAX
 
 enum move { MOVE_NONE, MOVE_FIRST, MOVE_LAST, MOVE_NEXT_PAGE, MOVE_PREVIOUS_PAGE, MOVE_SEEK, MOVE_SEEK_BEFORE };
 
 struct ahead {
-  struct load *load;
-  uint32_t ordinal; /* key unit, NO_PAGE: idle */
+  struct load *load; /* made when it is needed first */
+  uint32_t ordinal;  /* key unit */
 };
 
+/* What every seek looks at comes first and together, `error` with its status at the end of that: a thousand cursors are more than caches
+ * hold. */
 struct table_cursor {
   struct cursor head;
   struct table *table;
@@ -48,12 +51,14 @@ struct table_cursor {
   uint32_t index_page;
   uint16_t index_slot;
   uint32_t index_loaded; /* NO_PAGE: none */
+  uint32_t depth;        /* pages to read ahead; grows with misses in a row */
   struct load *index_load;
-  struct ahead ahead[AHEAD];
-  uint32_t depth; /* pages to read ahead; grows with misses in a row */
   struct key_lane *lane;
-  struct window windows[WINDOWS];
+  uint32_t ahead_busy; /* bit i: ahead[i] is reading or has read its page */
+  uint16_t guess;      /* SEEK: about the place in the key page */
   turb_error error;
+  struct window windows[WINDOWS];
+  struct ahead ahead[AHEAD];
 };
 
 static void window_unused(struct window *window) {
@@ -131,30 +136,40 @@ static const struct slot_page *index_page(const struct table_cursor *self) {
 }
 
 static struct ahead *find_ahead(struct table_cursor *self, uint32_t ordinal) {
-  for (uint32_t i = 0; i < AHEAD; i++)
-    if (self->ahead[i].ordinal == ordinal)
-      return &self->ahead[i];
+  for (uint32_t busy = self->ahead_busy; busy; busy &= busy - 1) {
+    struct ahead *a = &self->ahead[__builtin_ctz(busy)];
+    if (a->ordinal == ordinal)
+      return a;
+  }
   return NULL;
 }
 
-/* An idle load, or with `steal` one whose page nobody waits for. */
-static struct ahead *free_ahead(struct table_cursor *self, bool steal) {
-  struct ahead *a = find_ahead(self, NO_PAGE);
-  if (a || !steal)
-    return a;
-  a = &self->ahead[0];
+static void ahead_forget(struct table_cursor *self, struct ahead *a) {
   load_reset(a->load);
-  a->ordinal = NO_PAGE;
-  return a;
+  self->ahead_busy &= ~(1u << (a - self->ahead));
 }
 
 static void drop_ahead(struct table_cursor *self) {
-  for (uint32_t i = 0; i < AHEAD; i++) {
-    if (self->ahead[i].ordinal == NO_PAGE)
-      continue;
-    load_reset(self->ahead[i].load);
-    self->ahead[i].ordinal = NO_PAGE;
+  while (self->ahead_busy)
+    ahead_forget(self, &self->ahead[__builtin_ctz(self->ahead_busy)]);
+}
+
+/* A load for the page, in the place of an idle one, or with `steal` of one whose page nobody waits for. NULL: all are busy, or there is no memory. */
+static struct ahead *take_ahead(struct table_cursor *self, uint32_t ordinal, bool steal) {
+  const uint32_t all = (1u << AHEAD) - 1;
+  if (self->ahead_busy == all) {
+    if (!steal)
+      return NULL;
+    ahead_forget(self, &self->ahead[0]);
   }
+  const uint32_t i = (uint32_t)__builtin_ctz(~self->ahead_busy);
+  struct ahead *a = &self->ahead[i];
+  const struct cursor_context *context = self->head.context;
+  if (!a->load && load_create(context->reads, context->allocator, &a->load, steal ? &self->error : NULL) != TURB_OK)
+    return NULL;
+  self->ahead_busy |= 1u << i;
+  a->ordinal = ordinal;
+  return a;
 }
 
 static unsigned key_load_flags(const struct table_cursor *self, const struct index_slot *slot) {
@@ -171,10 +186,9 @@ static void read_ahead(struct table_cursor *self, const struct slot_page *index,
     const uint32_t unit = table_unit(self->table, UNIT_KEYS, ordinal);
     if (cache_holds(directory, unit))
       continue;
-    struct ahead *a = free_ahead(self, false);
+    struct ahead *a = take_ahead(self, ordinal, false);
     if (!a)
       return;
-    a->ordinal = ordinal;
     (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index, from + i)));
   }
 }
@@ -184,7 +198,7 @@ static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cac
   const uint32_t file_page = index_slot_at(index_page(self), slot)->page;
   const uint32_t ordinal = table_key_ordinal(self->table, file_page);
   if (ordinal == UINT32_MAX) {
-    status_clear(&self->error);
+    status_forget(&self->error);
     (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(self->table)), (uint64_t)file_page * SLOT_PAGE_BYTES,
                           "the page index names a page outside the key area");
     return TURB_FAILED;
@@ -194,8 +208,10 @@ static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cac
     if (cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin))
       return TURB_READY;
     self->depth = self->depth ? (self->depth * 2 < AHEAD ? self->depth * 2 : AHEAD - 1) : (self->move == MOVE_NEXT_PAGE);
-    a = free_ahead(self, true);
-    a->ordinal = ordinal;
+    status_forget(&self->error);
+    a = take_ahead(self, ordinal, true);
+    if (!a)
+      return TURB_FAILED;
     (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index_page(self), slot)));
     read_ahead(self, index_page(self), slot);
   }
@@ -207,12 +223,11 @@ static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cac
     const void *data;
     load_take_pin(a->load, pin, &data);
   } else {
-    status_clear(&self->error);
+    status_forget(&self->error);
     (void)load_error(a->load, &self->error);
     result = TURB_FAILED;
   }
-  load_reset(a->load);
-  a->ordinal = NO_PAGE;
+  ahead_forget(self, a);
   if (result == TURB_READY && self->depth)
     read_ahead(self, index_page(self), slot);
   return result;
@@ -251,13 +266,13 @@ static bool place_in_page(struct table_cursor *self, const struct slot_page *pag
   case MOVE_LAST:
   case MOVE_PREVIOUS_PAGE: *slot = (uint16_t)(page->slot_count - 1); return true;
   case MOVE_SEEK:
-    *slot = slot_page_lower_bound(page, self->key, self->sequence);
+    *slot = slot_page_lower_bound_near(page, self->guess, self->key, self->sequence);
     if (*slot < page->slot_count)
       return true;
     *at_end = !step_page(self, false); /* still SEEK: versions of one key may fill several pages */
     return false;
   case MOVE_SEEK_BEFORE:
-    *slot = slot_page_lower_bound(page, self->key, self->sequence);
+    *slot = slot_page_lower_bound_near(page, self->guess, self->key, self->sequence);
     if (*slot == page->slot_count && step_page(self, false))
       return false;
     if (*slot > 0) {
@@ -286,15 +301,23 @@ static void warm_next_page(const struct table_cursor *self, const struct slot_pa
   const uint8_t *at = ordinal == UINT32_MAX ? NULL : cache_prefetch(directory, table_unit(self->table, UNIT_KEYS, ordinal));
   if (!at)
     return;
-  const uint8_t *at0 = at;
   __builtin_prefetch(at);
-  if (backward) /* its slots end about where this page's do */
+  const uint8_t *keys = at + slot_at(page, backward ? page->slot_count - 1u : 0)->key_offset; /* about where this page's are */
+  if (backward)
     at = (const uint8_t *)slot_at((const struct slot_page *)at, page->slot_count) - WARM_LINES * 64;
-  const uint8_t *keys = at0 + slot_at(page, backward ? page->slot_count - 1u : 0)->key_offset;
   for (uint32_t line = 0; line < WARM_LINES; line++)
     __builtin_prefetch(at + line * 64);
-  for (uint32_t line = 0; line < 4; line++)
+  for (uint32_t line = 0; line < WARM_KEY_LINES; line++)
     __builtin_prefetch(backward ? keys - line * 64 : keys + line * 64);
+}
+
+/* The index slot of a seek is known: what the search in its key page will look at is asked for at once. */
+static void guess_place(struct table_cursor *self, const struct slot_page *index) {
+  const struct index_slot *slot = index_slot_at(index, self->index_slot);
+  const uint32_t ordinal = table_key_ordinal(self->table, slot->page);
+  self->guess = index_page_guess(index, self->index_slot, self->key);
+  if (ordinal != UINT32_MAX)
+    table_prefetch_keys(self->table, slot, table_unit(self->table, UNIT_KEYS, ordinal), self->guess, self->key.size);
 }
 
 /* Goes on with the move until it is done or must wait. */
@@ -306,14 +329,17 @@ static turb_state run_pages(struct table_cursor *self) {
     const struct slot_page *index = index_page(self);
     if (self->index_slot == SLOT_LAST)
       self->index_slot = (uint16_t)(index->slot_count - 1);
-    if (self->index_slot == SLOT_FIND)
+    const bool finds = self->index_slot == SLOT_FIND;
+    if (finds)
       self->index_slot = index_page_find(index, self->key);
     if (self->index_slot >= index->slot_count) { /* cannot be by the top index; a table that says otherwise is damaged */
-      status_clear(&self->error);
+      status_forget(&self->error);
       (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(self->table)), UINT64_MAX,
                             "index page %u contradicts the top index", self->index_page);
       return fail(self);
     }
+    if (finds)
+      guess_place(self, index);
     struct window *window = free_window(self);
     if (!window)
       return wait_for(self, TURB_YIELD);
@@ -345,7 +371,7 @@ static turb_state run_lane(struct table_cursor *self) {
     if (state == TURB_END)
       return end(self);
     if (state == TURB_FAILED) {
-      status_clear(&self->error);
+      status_forget(&self->error);
       (void)key_lane_error(self->lane, &self->error);
       return fail(self);
     }
@@ -377,7 +403,7 @@ static turb_state enter_lane(struct table_cursor *self) {
     if (slot >= index_page(self)->slot_count || unit == UINT32_MAX)
       return run_pages(self); /* which reports the damage */
   }
-  status_clear(&self->error);
+  status_forget(&self->error);
   const turb_status status = key_lane_open(self->head.context, self->table, unit, &self->lane, &self->error);
   if (status == TURB_OK)
     return run_lane(self);
@@ -409,7 +435,7 @@ static turb_state begin(struct table_cursor *self, enum move move, uint32_t page
       self->index_loaded = NO_PAGE;
     }
   }
-  status_clear(&self->error);
+  status_forget(&self->error);
   self->head.placed = true;
   self->move = move;
   self->index_page = page;
@@ -514,6 +540,14 @@ static struct window *table_window_of(const struct cursor *cursor, const struct 
   return window_covers(cursor->window, slot) ? cursor->window : NULL;
 }
 
+static void table_prefetch(const struct cursor *cursor, uint32_t depth) {
+  const struct table_cursor *self = (const struct table_cursor *)cursor;
+  if (depth == 1) {
+    __builtin_prefetch(self->index_load);
+    prefetch_lines(self->windows, 2);
+  }
+}
+
 static turb_status table_error(const struct cursor *cursor, turb_error *err) {
   const struct table_cursor *self = (const struct table_cursor *)cursor;
   if (cursor->state == TURB_FAILED && self->error.status != TURB_OK)
@@ -542,6 +576,7 @@ static const struct cursor_ops table_cursor_ops = {
     .resume = table_resume,
     .batch = table_batch,
     .window_of = table_window_of,
+    .prefetch = table_prefetch,
     .error = table_error,
     .close = table_close,
 };
@@ -555,12 +590,7 @@ turb_status table_cursor_open(struct cursor_context *context, const struct sourc
   cursor_init(&self->head, &table_cursor_ops, context);
   self->wants_streams = streaming;
   self->index_loaded = NO_PAGE;
-  turb_status status = load_create(context->reads, context->allocator, &self->index_load, err);
-  for (uint32_t i = 0; i < AHEAD; i++) {
-    self->ahead[i].ordinal = NO_PAGE;
-    if (status == TURB_OK)
-      status = load_create(context->reads, context->allocator, &self->ahead[i].load, err);
-  }
+  const turb_status status = load_create(context->reads, context->allocator, &self->index_load, err);
   if (status != TURB_OK) {
     table_close(&self->head);
     return status;

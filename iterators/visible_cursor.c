@@ -34,17 +34,10 @@ struct visible_cursor {
   bool positioned;    /* the child stands where the next stretch begins */
   uint32_t looked_at; /* in this call */
   uint64_t total_looked_at, total_hidden;
-  /* found */
-  uint32_t begin, end; /* refs[begin..end) in key order; backward stretches fill from the end */
-  struct cursor_ref refs[VISIBLE_STRETCH];
-  /* raw */
-  uint32_t room; /* entries that the next raw stretch takes */
+  uint32_t begin, end; /* found: refs[begin..end) in key order; backward stretches fill from the end */
+  uint32_t room;       /* entries that the next raw stretch takes */
   struct cursor_batch raw;
-  struct cursor_ref raw_refs[VISIBLE_STRETCH];
-  uint8_t raw_changes[VISIBLE_STRETCH]; /* enum key_change */
-  struct window *raw_held[RAW_HELD];
   struct window *old_window;
-  struct cursor_ref old;
   /* backward: the newest version seen so far of the key being walked */
   struct cursor_ref candidate;
   struct window *candidate_window;
@@ -53,6 +46,10 @@ struct visible_cursor {
   bool one_cover;              /* `cover` is that of all keys of the raw stretch */
   uint64_t cover;
   struct decided_key decided;
+  struct cursor_ref refs[VISIBLE_STRETCH];
+  struct cursor_ref raw_refs[VISIBLE_STRETCH];
+  uint8_t raw_changes[VISIBLE_STRETCH]; /* enum key_change */
+  struct window *raw_held[RAW_HELD];
 };
 
 /* ---- what is hidden ---- */
@@ -197,8 +194,8 @@ static void leave(struct visible_cursor *self) {
   for (uint32_t i = 0; i < self->raw.held_count && !window; i++)
     if (window_covers(self->raw.held[i], slot))
       window = self->raw.held[i];
-  if (!window)
-    window = cursor_window_of(self->child, slot);
+  if (!window) /* mostly the child's current one, which takes no call */
+    window = window_covers(self->child->window, slot) ? self->child->window : cursor_window_of(self->child, slot);
   self->old_window = window_retain(window);
 }
 
@@ -385,6 +382,21 @@ static struct window *visible_window_of(const struct cursor *cursor, const struc
   return cursor_window_of(self->child, slot);
 }
 
+static void visible_prefetch(const struct cursor *cursor, uint32_t depth) {
+  const struct visible_cursor *self = (const struct visible_cursor *)cursor;
+  if (depth == 1) {
+    __builtin_prefetch(&self->decided);
+    __builtin_prefetch(&self->refs[0]);
+    __builtin_prefetch(&self->raw_refs[0]);
+    __builtin_prefetch(&self->raw_held[0]);
+  }
+  if (depth == 2 && self->begin < self->end) {
+    __builtin_prefetch(self->refs[self->begin].slot);
+    __builtin_prefetch(self->refs[self->begin].source);
+  }
+  cursor_prefetch(self->child, depth - 1);
+}
+
 static turb_status visible_error(const struct cursor *cursor, turb_error *err) {
   return cursor_error(((const struct visible_cursor *)cursor)->child, err);
 }
@@ -409,6 +421,7 @@ static const struct cursor_ops visible_cursor_ops = {
     .resume = visible_resume,
     .batch = visible_batch,
     .window_of = visible_window_of,
+    .prefetch = visible_prefetch,
     .error = visible_error,
     .close = visible_close,
 };

@@ -62,20 +62,21 @@ struct fetch {
   struct record_page records[RECORD_PAGES]; /* last: mostly none is used, and what is used lies together */
 };
 
+/* A cursor has dozens and a loop a thousand cursors: a load is small, and what most of them never need is made when one does. */
 struct load {
-  const turb_allocator *allocator;
   struct reads *reads;
+  struct fetch *fetch; /* made by the first read; NULL also when it was orphaned */
   enum load_state state;
-  struct fetch *fetch; /* NULL: orphaned and not replaced yet */
-  struct fetch *spare;
-  const struct table_env *env; /* READY with private memory */
+  uint32_t size;
   struct cache_pin pin;
   const uint8_t *data;
-  uint32_t size;
   /* a row that comes with its frame */
   bool is_part;
   uint32_t part_offset, part_size;
-  turb_error error; /* last: its texts are far from what is used */
+  const turb_allocator *allocator;
+  const struct table_env *env; /* READY with private memory */
+  turb_status why;             /* FAILED */
+  turb_error *error;           /* made by the first failure; its words are those of the last one when the status is */
 };
 
 /* ---- creation ------------------------------------------------------------------------------------------ */
@@ -98,12 +99,6 @@ turb_status load_create(struct reads *reads, const turb_allocator *allocator, st
   }
   load->allocator = allocator;
   load->reads = reads;
-  load->fetch = fetch_create(allocator);
-  load->spare = fetch_create(allocator);
-  if (load->fetch == NULL || load->spare == NULL) {
-    load_destroy(load);
-    return status_set(err, TURB_NO_MEMORY, "no memory for a load");
-  }
   *out = load;
   return TURB_OK;
 }
@@ -114,8 +109,21 @@ void load_destroy(struct load *load) {
   }
   load_reset(load);
   mem_free(load->allocator, load->fetch, sizeof *load->fetch);
-  mem_free(load->allocator, load->spare, sizeof *load->spare);
+  mem_free(load->allocator, load->error, sizeof *load->error);
   mem_free(load->allocator, load, sizeof *load);
+}
+
+/* Keeps the words where there is memory for them, and the status in any case. */
+static enum load_state load_fail(struct load *load, const turb_error *error) {
+  if (load->error == NULL) {
+    load->error = mem_alloc(load->allocator, sizeof *load->error);
+  }
+  if (load->error != NULL) {
+    *load->error = *error;
+  }
+  load->why = error->status;
+  load->state = LOAD_FAILED;
+  return LOAD_FAILED;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -439,14 +447,10 @@ static void load_ready_unit(struct load *load, const struct cache_pin *pin) {
   load_ready(load, pin, load->is_part ? data + load->part_offset : data, load->is_part ? load->part_size : pin->size);
 }
 
-static void load_fail(struct load *load, const turb_error *error) {
-  load->error = *error;
-  load->state = LOAD_FAILED;
-}
-
 /* All operations of the round are done. */
 static void fetch_step(struct fetch *fetch) {
-  turb_error error = TURB_ERROR_INIT;
+  turb_error error;
+  status_clear(&error); /* not its texts */
   struct cache_pin pin = {0};
   turb_status status = records_finish(fetch, &error);
   if (status == TURB_OK) {
@@ -473,7 +477,7 @@ static void fetch_step(struct fetch *fetch) {
     return;
   }
   if (status != TURB_OK) {
-    load_fail(load, &error);
+    (void)load_fail(load, &error);
   } else if (pin.frame != NULL) {
     load_ready_unit(load, &pin);
   } else if (fetch->memory.frame != NULL) { /* borrowed */
@@ -543,8 +547,7 @@ void load_reset(struct load *load) {
     } else {
       fetch->load = NULL;
       fetch->reads = NULL;
-      load->fetch = load->spare;
-      load->spare = NULL;
+      load->fetch = NULL;
     }
   }
   if (load->pin.frame != NULL) {
@@ -557,9 +560,6 @@ void load_reset(struct load *load) {
   load->size = 0;
   load->is_part = false;
   load->state = LOAD_IDLE;
-  if (load->error.status != TURB_OK) {
-    status_clear(&load->error);
-  }
 }
 
 /* A fetch for the load, holding the table. NULL (and the load FAILED) when there is no memory for one. */
@@ -569,8 +569,10 @@ static struct fetch *fetch_begin(struct load *load, struct table *table, enum fe
   }
   struct fetch *fetch = load->fetch;
   if (fetch == NULL) {
-    status_set(&load->error, TURB_NO_MEMORY, "no memory for a read");
-    load->state = LOAD_FAILED;
+    turb_error error;
+    status_clear(&error);
+    (void)status_set(&error, TURB_NO_MEMORY, "no memory for a read");
+    (void)load_fail(load, &error);
     return NULL;
   }
   fetch->load = load;
@@ -578,7 +580,7 @@ static struct fetch *fetch_begin(struct load *load, struct table *table, enum fe
   fetch->table = table_retain(table);
   fetch->kind = kind;
   fetch->flags = flags;
-  fetch->op = (struct io_op){0};
+  fetch->op.state = IO_OP_IDLE; /* none yet */
   load->state = LOAD_WAITING;
   return fetch;
 }
@@ -588,8 +590,7 @@ static enum load_state fetch_refused(struct fetch *fetch, const turb_error *erro
   struct load *load = fetch->load;
   fetch_abandon(fetch);
   fetch_clear(fetch);
-  load_fail(load, error);
-  return LOAD_FAILED;
+  return load_fail(load, error);
 }
 
 /* All checksum pages were resident and nothing else is to be read first. */
@@ -609,7 +610,8 @@ static enum load_state unit_start(struct load *load, struct table *table, enum u
   }
   fetch->unit_kind = kind;
   fetch->unit = ordinal;
-  turb_error error = TURB_ERROR_INIT;
+  turb_error error;
+  status_clear(&error); /* not its texts */
   turb_status status = TURB_OK;
   if (is_verified_by_records(kind)) {
     const struct span *span = table_span_of_unit(table, extent_of_unit(kind), ordinal);
@@ -633,10 +635,11 @@ static enum load_state unit_start(struct load *load, struct table *table, enum u
 }
 
 static enum load_state out_of_bounds(struct load *load, const struct table *table, const char *what, uint64_t value) {
-  status_set_file(&load->error, TURB_CORRUPTION, table->path, STATUS_NO_OFFSET, "%s %llu lies outside the table", what,
-                  (unsigned long long)value);
-  load->state = LOAD_FAILED;
-  return LOAD_FAILED;
+  turb_error error;
+  status_clear(&error);
+  (void)status_set_file(&error, TURB_CORRUPTION, table->path, STATUS_NO_OFFSET, "%s %llu lies outside the table", what,
+                        (unsigned long long)value);
+  return load_fail(load, &error);
 }
 
 enum load_state load_unit(struct load *load, struct table *table, enum unit_kind kind, uint32_t ordinal, unsigned flags) {
@@ -709,7 +712,8 @@ enum load_state load_row(struct load *load, struct table *table, uint64_t row, u
   if (fetch == NULL) {
     return LOAD_FAILED;
   }
-  turb_error error = TURB_ERROR_INIT;
+  turb_error error;
+  status_clear(&error); /* not its texts */
   uint64_t frame_offset;
   (void)table_unit_bytes(table, UNIT_ROWS, frame, &frame_offset);
   fetch->hash = row_hash;
@@ -749,7 +753,8 @@ enum load_state load_attribute(struct load *load, struct table *table, uint64_t 
   if (fetch == NULL) {
     return LOAD_FAILED;
   }
-  turb_error error = TURB_ERROR_INIT;
+  turb_error error;
+  status_clear(&error); /* not its texts */
   turb_status status = TURB_OK;
   fetch->hash = attribute_hash;
   fetch->span = span;
@@ -800,5 +805,11 @@ void load_take_pin(struct load *load, struct cache_pin *pin, const void **data) 
 }
 
 turb_status load_error(const struct load *load, turb_error *err) {
-  return load->state == LOAD_FAILED ? status_copy(err, &load->error) : TURB_OK;
+  if (load->state != LOAD_FAILED) {
+    return TURB_OK;
+  }
+  if (load->error != NULL) {
+    return status_copy(err, load->error);
+  }
+  return status_set(err, load->why, "a read failed, and there was no memory to tell more");
 }

@@ -8,7 +8,7 @@
  * completes it into the cache (or frees it) and releases the table reference.
  *
  *   IDLE --load_unit / load_row--> WAITING --completions--> READY (pin holds verified bytes) | FAILED (err says why)
- *   any --load_reset--> IDLE (in flight: the operation goes on as an orphan, the load takes a spare)
+ *   any --load_reset--> IDLE (in flight: the operation goes on as an orphan, and the next unit's gets memory of its own)
  *
  * Threads: a reads, its loads and its ring belong to one thread at a time.
  */
@@ -58,7 +58,8 @@ void reads_close(struct reads *reads);
 
 enum load_state { LOAD_IDLE = 0, LOAD_WAITING = 1, LOAD_READY = 2, LOAD_FAILED = 3 };
 
-struct load; /* opaque; made once, used many times */
+/* Opaque; made once, used many times. Small: memory for reads is made by the first read, that for an error's words by the first failure. */
+struct load;
 TURB_MUST_CHECK turb_status load_create(struct reads *reads, const turb_allocator *allocator, struct load **load, turb_error *err);
 /* Never waits; in-flight operations are orphaned. NULL ok. */
 void load_destroy(struct load *load);
@@ -87,7 +88,7 @@ enum load_state load_state(const struct load *load);
 /* READY: the pinned unit, row or attribute. The pin stays the load's; load_take_pin moves it to the caller. */
 const void *load_data(const struct load *load, uint32_t *size);
 void load_take_pin(struct load *load, struct cache_pin *pin, const void **data);
-/* FAILED: why. */
+/* FAILED: why. The status is right in any case; file, offset and words need memory. */
 turb_status load_error(const struct load *load, turb_error *err);
 
 /* A pin outside the cache (a row read by its own pages) has frame NULL; its memory is given back by load_pin_release, which also unpins
