@@ -6,10 +6,12 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define PAGE_BYTES 4096u
+#define HUGE_BYTES ((size_t)2 << 20)
 
 struct device {
   struct io_uring ring;
@@ -21,7 +23,7 @@ struct device {
   uint64_t at;
 };
 
-static void open_device(struct device *device, const char *file, uint32_t request_bytes, uint32_t depth) {
+static void open_device(struct device *device, const char *file, uint32_t request_bytes, uint32_t depth, bool huge_pages) {
   device->fd = open(file, O_RDONLY | O_DIRECT | O_CLOEXEC);
   struct stat info;
   if (device->fd < 0 || fstat(device->fd, &info) != 0)
@@ -29,8 +31,11 @@ static void open_device(struct device *device, const char *file, uint32_t reques
   device->size_bytes = (uint64_t)info.st_size;
   device->request_bytes = request_bytes;
   device->depth = depth;
-  if (posix_memalign((void **)&device->memory, PAGE_BYTES, (size_t)request_bytes * depth) != 0)
+  const size_t memory_bytes = (size_t)request_bytes * depth;
+  if (posix_memalign((void **)&device->memory, huge_pages ? HUGE_BYTES : PAGE_BYTES, memory_bytes) != 0)
     bench_fail("no memory for reads");
+  if (huge_pages)
+    (void)madvise(device->memory, memory_bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
   memset(device->memory, 1, (size_t)request_bytes * depth);
   const int code = io_uring_queue_init(depth, &device->ring, 0);
   if (code < 0)
@@ -76,7 +81,7 @@ static void submit(struct device *device, uint32_t wait) {
 void *device_begin(const void *argument) {
   struct device *device = bench_alloc(sizeof *device);
   device->what = argument;
-  open_device(device, device->what->file, PAGE_BYTES, device->what->depth);
+  open_device(device, device->what->file, PAGE_BYTES, device->what->depth, false);
   return device;
 }
 
@@ -113,9 +118,9 @@ void device_end(void *state) {
 
 /* ---- sequential ---- */
 
-double device_sequential(const char *file, uint32_t request_bytes, uint32_t depth) {
+double device_sequential(const char *file, uint32_t request_bytes, uint32_t depth, bool huge_pages) {
   struct device device = {0};
-  open_device(&device, file, request_bytes, depth);
+  open_device(&device, file, request_bytes, depth, huge_pages);
   uint32_t *buffers = bench_alloc(2 * depth * sizeof *buffers);
   const uint64_t requests = device.size_bytes / request_bytes;
   if (requests < depth)

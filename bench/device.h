@@ -17,6 +17,6 @@ void device_pass(void *state, uint32_t round, struct sample *sample);
 void device_end(void *state);
 
 /* Reads the whole file once in requests of `request_bytes`, `depth` in flight; bytes a second. */
-double device_sequential(const char *file, uint32_t request_bytes, uint32_t depth);
+double device_sequential(const char *file, uint32_t request_bytes, uint32_t depth, bool huge_pages);
 
 #endif

@@ -216,7 +216,7 @@ static void pass_device(void *argument, uint32_t round, struct sample *sample) {
   double best = 0;
   meter_start(&meter);
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-    const double rate = device_sequential(file, ways[i].request_bytes, ways[i].depth);
+    const double rate = device_sequential(file, ways[i].request_bytes, ways[i].depth, false);
     best = rate > best ? rate : best;
   }
   meter_stop(&meter, best / GIGABYTE, sample);

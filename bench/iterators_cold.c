@@ -16,6 +16,7 @@ struct cold_case {
   const struct data_set *set;
   const char *folder;
   bool streaming;
+  bool huge_pages; /* the device's buffers */
   double gigabytes;
 };
 
@@ -64,7 +65,8 @@ static void pass_device(void *argument, uint32_t round, struct sample *sample) {
     double seconds = 0;
     for (uint32_t run = 0; run < what->set->runs; run++) {
       char *path = data_path(what->set, what->folder, run, 0);
-      seconds += what->gigabytes * SHARE_BYTES / what->set->runs / device_sequential(path, ways[i].request_bytes, ways[i].depth);
+      seconds +=
+          what->gigabytes * SHARE_BYTES / what->set->runs / device_sequential(path, ways[i].request_bytes, ways[i].depth, what->huge_pages);
       free(path);
     }
     best = !i || seconds < best ? seconds : best;
@@ -133,15 +135,17 @@ void cold_cases(const struct bench_options *bench) {
     return;
   set.entries = bench->quick ? RUN_ENTRIES / 2 : RUN_ENTRIES;
   data_write(&set, bench->folder, set.runs);
-  const struct cold_case streaming = {&set, bench->folder, true, table_gigabytes(&set, bench->folder)};
-  struct cold_case single = streaming;
+  const struct cold_case streaming = {&set, bench->folder, true, false, table_gigabytes(&set, bench->folder)};
+  struct cold_case single = streaming, huge = streaming;
   struct cold_rival rival = {.what = {.set = &set, .runs = set.runs, .touch = true, .direct = true}, .gigabytes = streaming.gigabytes};
   single.streaming = false;
+  huge.huge_pages = true;
   struct contest contest;
   walks_init(&contest, bench, "cold/k8", 5);
   contest.fresh = true;
   contest_add(&contest, "streaming", &(struct worker_job){same_argument, pass_cold, NULL, &streaming});
   contest_add(&contest, "device", &(struct worker_job){same_argument, pass_device, NULL, &streaming});
+  contest_add(&contest, "device-huge-pages", &(struct worker_job){same_argument, pass_device, NULL, &huge});
   if (!bench->quick) {
     char *folder = path_join(bench->folder, "rocksdb-cold");
     rival.what.folder = folder;

@@ -13,8 +13,11 @@
  * A key page of two units may be cut by the border of two pieces. Its first unit is then taken off the first piece and put in front of the next one:
  * each slot has a page of room for it.
  *
+ * The memory of all pieces is one region, in huge pages where it is large enough: what a read brought is in no cache of the processor, and with
+ * small pages translating its addresses takes longer than everything else that is done with it.
+ *
  * Invariants
- *  1. The budget is charged for all slots at opening; streaming takes no memory.
+ *  1. The budget is charged for all slots at opening; streaming takes no memory. A region gives its charge back when the last of its slots has gone.
  *  2. A slot in the ring when the lane closes becomes an orphan: it holds the table, and frees itself when the read completes.
  *  3. After an error the lane is FAILED for good: whoever wants to go on opens another.
  */
@@ -23,6 +26,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/alloc.h"
 #include "sstable/reads.h"
@@ -34,8 +38,18 @@
 #define RECORDS_MIN   3u
 #define RECORDS_MAX   16u
 #define PIECE_MAX     (64u << 20)
+#define HUGE_BYTES    (2u << 20) /* of a huge page; with other sizes of them it does no harm */
 
 enum slot_state { SLOT_FREE, SLOT_READING, SLOT_READ, SLOT_HANDED };
+
+/* Of the lane's ring alone, so counted without atomics: the lane and its orphans are its owner's, one after the other. */
+struct lane_region {
+  uint32_t references; /* the lane's and one a slot */
+  enum budget_use use;
+  struct budget *budget;
+  uint8_t *memory;
+  uint64_t size;
+};
 
 struct lane_slot {
   struct io_op op;
@@ -44,7 +58,8 @@ struct lane_slot {
   enum budget_use use;
   struct budget *budget;
   enum slot_state state;
-  uint8_t *memory; /* a page of room, then what is read */
+  struct lane_region *region; /* that memory lies in; NULL: it is the slot's own */
+  uint8_t *memory;            /* a page of room, then what is read */
   uint64_t memory_size;
   uint8_t *unpacked; /* compressed rows */
   uint64_t unpacked_size;
@@ -60,6 +75,7 @@ struct lane {
   struct reads *reads;
   struct lane_options options;
   uint64_t piece_bytes;
+  struct lane_region *region;
   uint64_t next;
   const struct span *span; /* that holds next; NULL: at the end */
   struct lane_slot *slots[DEPTH_MAX];
@@ -93,14 +109,46 @@ static uint64_t unit_bytes(const struct table_shape *shape, enum extent_kind kin
 
 /* ---- slots --------------------------------------------------------------------------------------------- */
 
+static void region_drop(struct lane_region *region, const struct table_env *env) {
+  if (region == NULL || --region->references != 0) {
+    return;
+  }
+  mem_free(env->allocator, region->memory, region->size);
+  budget_give(region->budget, region->use, region->size);
+  mem_free(env->allocator, region, sizeof *region);
+}
+
+/* For all pieces of the lane; the budget was charged for it, which stays the caller's when there is no memory. */
+static turb_status region_create(struct lane *lane, uint64_t size) {
+  const turb_allocator *allocator = lane->table->env->allocator;
+  struct lane_region *region = mem_alloc(allocator, sizeof *region);
+  uint8_t *memory = mem_alloc_aligned(allocator, size, size >= HUGE_BYTES ? HUGE_BYTES : TABLE_PAGE_BYTES);
+  if (region == NULL || memory == NULL) {
+    mem_free(allocator, memory, size);
+    mem_free(allocator, region, sizeof *region);
+    return TURB_NO_MEMORY;
+  }
+  if (size >= HUGE_BYTES) {
+    (void)madvise(memory, size / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE); /* a hint */
+  }
+  *region = (struct lane_region){.references = 1, .use = lane->options.use, .budget = lane->options.budget, .memory = memory, .size = size};
+  lane->region = region;
+  return TURB_OK;
+}
+
 static void slot_free(struct lane_slot *slot, const struct table_env *env) {
   if (slot == NULL) {
     return;
   }
-  mem_free(env->allocator, slot->memory, slot->memory_size);
+  uint64_t own = slot->unpacked_size + slot->records_size;
+  if (slot->region == NULL) {
+    mem_free(env->allocator, slot->memory, slot->memory_size);
+    own += slot->memory_size;
+  }
+  region_drop(slot->region, env);
   mem_free(env->allocator, slot->unpacked, slot->unpacked_size);
   mem_free(env->allocator, slot->records, slot->records_size);
-  budget_give(slot->budget, slot->use, slot->memory_size + slot->unpacked_size + slot->records_size);
+  budget_give(slot->budget, slot->use, own);
   mem_free(env->allocator, slot, sizeof *slot);
 }
 
@@ -130,7 +178,7 @@ static void slot_complete(struct io_op *op) {
   reads_wake(slot->lane->reads);
 }
 
-/* The slot's memory; the budget was charged for it. */
+/* The memory that is a slot's own; the budget was charged for it. */
 static turb_status slot_create(struct lane *lane, const struct lane_slot *sizes, struct lane_slot **out) {
   const struct table_env *env = lane->table->env;
   struct lane_slot *slot = mem_alloc_zeroed(env->allocator, sizeof *slot);
@@ -141,8 +189,10 @@ static turb_status slot_create(struct lane *lane, const struct lane_slot *sizes,
   slot->lane = lane;
   slot->use = lane->options.use;
   slot->budget = lane->options.budget;
-  slot->memory = mem_alloc_aligned(env->allocator, sizes->memory_size, TABLE_PAGE_BYTES);
-  slot->memory_size = slot->memory != NULL ? sizes->memory_size : 0;
+  if (sizes->memory_size != 0) {
+    slot->memory = mem_alloc_aligned(env->allocator, sizes->memory_size, TABLE_PAGE_BYTES);
+    slot->memory_size = slot->memory != NULL ? sizes->memory_size : 0;
+  }
   if (sizes->unpacked_size != 0) {
     slot->unpacked = mem_alloc_aligned(env->allocator, sizes->unpacked_size, TABLE_PAGE_BYTES);
     slot->unpacked_size = slot->unpacked != NULL ? sizes->unpacked_size : 0;
@@ -195,15 +245,27 @@ static turb_status make_slots(struct lane *lane, turb_error *err) {
     return status;
   }
   struct lane_slot sizes = {0};
+  const uint32_t depth = lane->options.depth;
   const uint64_t bytes = slot_bytes(&lane->table->header.shape, lane->options.kind, lane->piece_bytes, &sizes);
-  for (uint32_t i = 0; i < lane->options.depth; i++) {
+  const uint64_t memory_size = sizes.memory_size, own = bytes - memory_size;
+  status = region_create(lane, memory_size * depth);
+  if (status != TURB_OK) {
+    budget_give(lane->options.budget, lane->options.use, bytes * depth);
+    return status_set(err, status, "no memory to stream a table");
+  }
+  sizes.memory_size = 0;
+  for (uint32_t i = 0; i < depth; i++) {
     status = slot_create(lane, &sizes, &lane->slots[i]);
     if (status != TURB_OK) {
       /* This slot gives back what it got; those after it and a slot that is not there were charged as well. */
-      const uint64_t left = lane->options.depth - i - (lane->slots[i] != NULL);
-      budget_give(lane->options.budget, lane->options.use, left * bytes);
+      const uint64_t left = depth - i - (lane->slots[i] != NULL);
+      budget_give(lane->options.budget, lane->options.use, left * own);
       return status_set(err, status, "no memory to stream a table");
     }
+    lane->slots[i]->region = lane->region;
+    lane->slots[i]->memory = lane->region->memory + i * memory_size;
+    lane->slots[i]->memory_size = memory_size;
+    lane->region->references++;
   }
   return TURB_OK;
 }
@@ -342,6 +404,7 @@ void lane_close(struct lane *lane) {
   for (uint32_t i = 0; i < lane->records; i++) {
     slot_close(lane, lane->record_slots[i]);
   }
+  region_drop(lane->region, table->env);
   block_decompressor_destroy(lane->decompressor);
   mem_free(table->env->allocator, lane, sizeof *lane);
   table_release(table);
