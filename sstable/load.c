@@ -76,7 +76,7 @@ struct load {
   const turb_allocator *allocator;
   const struct table_env *env; /* READY with private memory */
   turb_status why;             /* FAILED */
-  turb_error *error;           /* made by the first failure; its words are those of the last one when the status is */
+  turb_error *error;           /* made by the first failure that finds memory, then of the last failure */
 };
 
 /* ---- creation ------------------------------------------------------------------------------------------ */

@@ -507,3 +507,43 @@ TEST(load, says_when_the_budget_is_short) {
   entries_free(&entries);
   environment_close(&e);
 }
+
+TEST(load, tells_why_it_failed_also_without_memory_for_words) {
+  struct environment e;
+  CHECK(environment_open(&e, TURB_BACKEND_SIMULATED, false, 64u << 20));
+  struct entries entries;
+  entries_make(&entries, &shapes[0], 4);
+  struct stored_record record;
+  struct table *table = entries_table(&e, &entries, &record);
+  struct reads reads;
+  struct load *load;
+  reads_init(&reads, e.system, NULL);
+  CHECK_OK(load_create(&reads, &e.allocator.base, &load, NULL));
+  turb_error error = TURB_ERROR_INIT;
+  test_allocator_fail_from(&e.allocator, 1);
+  CHECK_EQ(load_unit(load, table, UNIT_ROWS, UINT32_MAX, 0), LOAD_FAILED);
+  CHECK_STATUS(load_error(load, &error), TURB_CORRUPTION);
+  CHECK_EQ(error.status, TURB_CORRUPTION);
+  CHECK(error.message[0] != '\0');
+  error = (turb_error)TURB_ERROR_INIT;
+  CHECK_EQ(load_unit(load, table, UNIT_KEYS, 0, LOAD_FILL_CACHE), LOAD_FAILED);
+  CHECK_STATUS(load_error(load, &error), TURB_NO_MEMORY);
+  error = (turb_error)TURB_ERROR_INIT;
+  test_allocator_fail_at(&e.allocator, 0);
+  CHECK_EQ(load_unit(load, table, UNIT_ROWS, UINT32_MAX, 0), LOAD_FAILED);
+  CHECK_STATUS(load_error(load, &error), TURB_CORRUPTION);
+  CHECK(strstr(error.message, "outside the table") != NULL && error.file[0] != '\0');
+  /* The words of the last failure, not those of an older one. */
+  error = (turb_error)TURB_ERROR_INIT;
+  test_allocator_fail_from(&e.allocator, 1);
+  CHECK_EQ(load_unit(load, table, UNIT_KEYS, 0, LOAD_FILL_CACHE), LOAD_FAILED);
+  CHECK_STATUS(load_error(load, &error), TURB_NO_MEMORY);
+  test_allocator_fail_at(&e.allocator, 0);
+  CHECK_EQ(await_load(&reads, load, load_unit(load, table, UNIT_KEYS, 0, LOAD_FILL_CACHE)), LOAD_READY);
+  CHECK_OK(load_error(load, NULL));
+  load_destroy(load);
+  reads_close(&reads);
+  table_release(table);
+  entries_free(&entries);
+  environment_close(&e);
+}
