@@ -21,7 +21,8 @@ struct check {
   turb_error *err;
 };
 
-__attribute__((format(printf, 3, 4))) static turb_status bad(const struct check *check, size_t at, const char *format, ...) {
+__attribute__((cold, noinline, format(printf, 3, 4))) static turb_status bad(const struct check *check, size_t at, const char *format,
+                                                                             ...) {
   char detail[160];
   va_list arguments;
   va_start(arguments, format);
@@ -64,19 +65,46 @@ static turb_status check_header(struct check *check, size_t at_hand, size_t slot
   return TURB_OK;
 }
 
+/* Whether two stretches of `size` bytes within the page are equal; without a call from eight bytes on. */
+static inline bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size) {
+  if (size < 8) {
+    for (size_t i = 0; i < size; i++) {
+      if (a[i] != b[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+  for (size_t at = 0; at + 8 < size; at += 8) {
+    if (load_u64(a + at) != load_u64(b + at)) {
+      return false;
+    }
+  }
+  return load_u64(a + size - 8) == load_u64(b + size - 8);
+}
+
+/* key_prefix8 of `size` bytes at `offset` of the page; read as one word also where fewer belong to the key. */
+static inline uint64_t prefix_at(const struct check *check, size_t offset, size_t size) {
+  const uint8_t *bytes = (const uint8_t *)check->page + offset;
+  if (offset + 8 > check->size) {
+    return key_prefix8(bytes, size);
+  }
+  const uint64_t word = key_prefix8(bytes, 8);
+  return size >= 8 ? word : size == 0 ? 0 : word & ~(UINT64_MAX >> (8 * size));
+}
+
 /* A key within the page, behind the slots, that begins with the first slot's shared prefix and matches its slot's prefix number. */
-static turb_status check_key(const struct check *check, size_t at, size_t slots_end, uint32_t offset, uint32_t size, uint64_t prefix,
-                             const uint8_t *first_key) {
+static inline turb_status check_key(const struct check *check, size_t at, size_t slots_end, uint32_t offset, uint32_t size, uint64_t prefix,
+                                    const uint8_t *first_key) {
   const uint8_t *base = (const uint8_t *)check->page;
   const size_t shared = check->page->shared_prefix_size;
   if (size == 0 || size > CODEC_KEY_MAX_BYTES || offset < slots_end || offset + size > check->size) {
     return bad(check, at, "key of %u bytes at %u", size, offset);
   }
-  const uint8_t *key = base + offset;
-  if (size < shared || memcmp(key, first_key, shared) != 0) {
+  if (size < shared || !same_bytes(base + offset, first_key, shared)) {
     return bad(check, at, "key without the shared prefix");
   }
-  if (key_prefix8(key + shared, size - shared) != prefix) {
+  if (prefix_at(check, offset + shared, size - shared) != prefix) {
     return bad(check, at, "prefix is not that of its key");
   }
   return TURB_OK;
@@ -84,7 +112,7 @@ static turb_status check_key(const struct check *check, size_t at, size_t slots_
 
 /* ---- key pages ---- */
 
-static turb_status check_sequence(const struct check *check, size_t at, const struct slot *slot) {
+static inline turb_status check_sequence(const struct check *check, size_t at, const struct slot *slot) {
   const uint64_t kind = slot->sequence_kind & 0xff;
   const uint64_t sequence = slot->sequence_kind >> 8;
   if (kind != SLOT_PUT && kind != SLOT_DELETE) {
@@ -101,7 +129,8 @@ static turb_status check_sequence(const struct check *check, size_t at, const st
 }
 
 /* Row and attribute numbers: rows count the puts, attributes lie one behind the other or further on. */
-static turb_status check_deltas(const struct check *check, size_t at, const struct slot *slot, uint32_t puts, uint64_t *attribute_end) {
+static inline turb_status check_deltas(const struct check *check, size_t at, const struct slot *slot, uint32_t puts,
+                                       uint64_t *attribute_end) {
   const bool put = (slot->sequence_kind & 0xff) == SLOT_PUT;
   const uint32_t size = slot_attribute_size(slot);
   const uint64_t begin = check->page->base_attribute + slot->attribute_delta;
@@ -121,7 +150,7 @@ static turb_status check_deltas(const struct check *check, size_t at, const stru
   return TURB_OK;
 }
 
-static turb_status check_slot(const struct check *check, size_t index, uint32_t *puts, uint64_t *attribute_end) {
+static inline turb_status check_slot(const struct check *check, size_t index, uint32_t *puts, uint64_t *attribute_end) {
   const struct slot_page *page = check->page;
   const uint8_t *base = (const uint8_t *)page;
   const struct slot *slot = slot_at(page, index);
@@ -140,8 +169,9 @@ static turb_status check_slot(const struct check *check, size_t index, uint32_t 
     return status;
   }
   *puts += (slot->sequence_kind & 0xff) == SLOT_PUT;
-  if (index != 0) {
-    const struct slot *before = slot - 1;
+  /* Prefixes are those of their keys, behind bytes that all keys share: mostly they tell the order. */
+  const struct slot *before = slot - 1;
+  if (index != 0 && before->prefix >= slot->prefix) {
     const int order = key_compare(base + before->key_offset, before->key_size, base + slot->key_offset, slot->key_size);
     if (order > 0 || (order == 0 && before->sequence_kind >> 8 <= slot->sequence_kind >> 8)) {
       return bad(check, at, "entries out of order");

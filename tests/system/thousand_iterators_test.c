@@ -109,6 +109,7 @@ static void open_seeker(struct crowd *c, struct seeker *s) {
 }
 
 static void close_crowd(struct crowd *c) {
+  turb_simulation_fail_at(c->simulation, 0, 0); /* a fault may be still to come */
   for (uint32_t i = 0; i < MANY; i++)
     turb_iterator_close(c->seekers[i].it);
   CHECK_OK_ERR(turb_loop_close(c->loop, &err), &err);
