@@ -50,6 +50,7 @@ static turb_state show(struct iterator *it, uint32_t first, uint32_t count) {
     entry->attributes = it->which & TURB_ATTRIBUTES ? (turb_bytes){parts->attributes, parts->attribute_size} : TURB_NONE;
   }
   it->fetched_entry = NULL;
+  it->taken = NULL;
   it->head.window_begin = it->entries;
   it->head.window_end = it->entries + count;
   it->head.entry = it->backward ? it->entries + count - 1 : it->entries;
@@ -135,6 +136,30 @@ turb_state turb_advance_slow(turb_iterator *iterator) {
 }
 turb_state turb_retreat_slow(turb_iterator *iterator) {
   return relative(of(iterator), true);
+}
+
+turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries, size_t capacity, uint64_t max_bytes, size_t *count) {
+  struct iterator *it = of(iterator);
+  *count = 0;
+  turb_state state = it->state;
+  if (state == TURB_PENDING || state == TURB_YIELD)
+    state = go_on(it);
+  else if (state == TURB_READY && it->taken == iterator->entry)
+    state = backward ? turb_retreat(iterator) : turb_advance(iterator);
+  if (state != TURB_READY || !capacity)
+    return state;
+  const turb_entry *entry = iterator->entry, *end = backward ? iterator->window_begin - 1 : iterator->window_end;
+  const ptrdiff_t step = backward ? -1 : 1;
+  uint64_t bytes = 0;
+  size_t n = 0;
+  for (; n < capacity && entry != end && (!max_bytes || bytes < max_bytes); entry += step) {
+    if (max_bytes)
+      bytes += entry->key.size + entry->vector.size + entry->attributes.size;
+    entries[n++] = *entry;
+  }
+  iterator->entry = it->taken = entry - step;
+  *count = n;
+  return TURB_READY;
 }
 
 static void begin_seek(struct iterator *it, bool backward) {
@@ -362,8 +387,11 @@ static turb_status open_cursors(struct iterator *it, const turb_iterator_options
     status = read_view_cursor(&it->view, &it->context, it->streaming, &cursor, err);
   if (status == TURB_OK && (it->bounds.lower.size || it->bounds.upper.size))
     status = bounded_cursor_open(&it->context, cursor, &it->bounds, &cursor, err);
-  const struct visible_options visible = {
-      .snapshot = it->view.sequence, .range_deletes = &it->range_deletes, .work_budget = options->work_budget};
+  const struct visible_options visible = {.snapshot = it->view.sequence,
+                                          .range_deletes = &it->range_deletes,
+                                          .work_budget = options->work_budget,
+                                          .wanted = options->filter,
+                                          .wanted_context = options->filter_context};
   if (status == TURB_OK)
     status = visible_cursor_open(&it->context, cursor, &visible, &it->cursor, err);
   if (status == TURB_OK && it->which & (TURB_VECTOR | TURB_ATTRIBUTES))

@@ -42,6 +42,7 @@ struct iterator {
   uint32_t fetch_done;       /* that `fetched_entry` has */
   void *caller_context;
   struct read_view view;
+  const turb_entry *taken; /* of the window: turb_take gave it last; NULL: none */
   turb_entry old;
   turb_error error;
   turb_db *db;

@@ -269,8 +269,10 @@ struct visible_options {
   uint64_t snapshot;                         /* sequence */
   const struct range_deletes *range_deletes; /* of all sources, or NULL; borrowed for the cursor's life */
   uint32_t work_budget;                      /* entries looked at in a move before YIELD; 0: no bound */
+  turb_key_filter wanted;                    /* or NULL: visible entries that it does not want are skipped */
+  void *wanted_context;
 };
-/* The newest version of each key at the snapshot, puts only, range deletes applied. */
+/* The newest version of each key at the snapshot, puts only, range deletes applied, those that the filter wants. */
 TURB_MUST_CHECK turb_status visible_cursor_open(struct cursor_context *context, struct cursor *child, const struct visible_options *options,
                                                 struct cursor **cursor, turb_error *err);
 

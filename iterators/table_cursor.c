@@ -16,27 +16,19 @@
  * Invariants
  *  1. head.window is referenced once by the cursor; it is let go only when the next page is in place (the old entry stays readable while
  *     PENDING).
- *  2. index_load holds the index page `index_loaded`; (index_page, index_slot) is the goal, or the current place when READY in page mode.
+ *  2. (index_page, index_slot) is the goal, or the current place when READY in page mode; `pages` has that index page at hand or brings it.
  */
 #include <assert.h>
 
 #include "iterators/cursor_parts.h"
 #include "iterators/key_lane.h"
+#include "iterators/key_pages.h"
 
-#define WINDOWS        8u /* one current, one of the old entry, the rest for batches */
-#define AHEAD          8u /* loads of key pages in flight */
-#define WARM_LINES     8u /* of slots, and of keys, of the page that a walk enters next */
-#define WARM_KEY_LINES 4u
-#define SLOT_FIND      UINT16_MAX
-#define SLOT_LAST      (UINT16_MAX - 1)
-#define NO_PAGE        UINT32_MAX
+#define WINDOWS   8u /* one current, one of the old entry, the rest for batches */
+#define SLOT_FIND UINT16_MAX
+#define SLOT_LAST (UINT16_MAX - 1)
 
 enum move { MOVE_NONE, MOVE_FIRST, MOVE_LAST, MOVE_NEXT_PAGE, MOVE_PREVIOUS_PAGE, MOVE_SEEK, MOVE_SEEK_BEFORE };
-
-struct ahead {
-  struct load *load; /* made when it is needed first */
-  uint32_t ordinal;  /* key unit */
-};
 
 /* What every seek looks at comes first and together, `error` with its status at the end of that: a thousand cursors are more than caches
  * hold. */
@@ -50,15 +42,11 @@ struct table_cursor {
   uint64_t sequence;
   uint32_t index_page;
   uint16_t index_slot;
-  uint32_t index_loaded; /* NO_PAGE: none */
-  uint32_t depth;        /* pages to read ahead; grows with misses in a row */
-  struct load *index_load;
+  uint16_t guess; /* SEEK: about the place in the key page */
   struct key_lane *lane;
-  uint32_t ahead_busy; /* bit i: ahead[i] is reading or has read its page */
-  uint16_t guess;      /* SEEK: about the place in the key page */
+  struct key_pages pages;
   turb_error error;
   struct window windows[WINDOWS];
-  struct ahead ahead[AHEAD];
 };
 
 static void window_unused(struct window *window) {
@@ -109,130 +97,6 @@ static turb_state arrive(struct table_cursor *self, const struct slot_page *page
 
 /* ---- page mode ---- */
 
-/* Brings index page self->index_page. */
-static turb_state need_index(struct table_cursor *self) {
-  if (self->index_loaded == self->index_page)
-    return TURB_READY;
-  if (self->index_loaded != NO_PAGE || load_state(self->index_load) == LOAD_IDLE) {
-    load_reset(self->index_load);
-    self->index_loaded = NO_PAGE;
-    (void)load_unit(self->index_load, self->table, UNIT_INDEX, self->index_page, LOAD_FILL_CACHE);
-  }
-  switch (load_state(self->index_load)) {
-  case LOAD_READY: self->index_loaded = self->index_page; return TURB_READY;
-  case LOAD_WAITING: return TURB_PENDING;
-  case LOAD_FAILED:
-    (void)load_error(self->index_load, &self->error);
-    load_reset(self->index_load);
-    return TURB_FAILED;
-  case LOAD_IDLE: break;
-  }
-  assert(false);
-  return TURB_FAILED;
-}
-
-static const struct slot_page *index_page(const struct table_cursor *self) {
-  return load_data(self->index_load, NULL);
-}
-
-static struct ahead *find_ahead(struct table_cursor *self, uint32_t ordinal) {
-  for (uint32_t busy = self->ahead_busy; busy; busy &= busy - 1) {
-    struct ahead *a = &self->ahead[__builtin_ctz(busy)];
-    if (a->ordinal == ordinal)
-      return a;
-  }
-  return NULL;
-}
-
-static void ahead_forget(struct table_cursor *self, struct ahead *a) {
-  load_reset(a->load);
-  self->ahead_busy &= ~(1u << (a - self->ahead));
-}
-
-static void drop_ahead(struct table_cursor *self) {
-  while (self->ahead_busy)
-    ahead_forget(self, &self->ahead[__builtin_ctz(self->ahead_busy)]);
-}
-
-/* A load for the page, in the place of an idle one, or with `steal` of one whose page nobody waits for. NULL: all are busy, or there is no memory. */
-static struct ahead *take_ahead(struct table_cursor *self, uint32_t ordinal, bool steal) {
-  const uint32_t all = (1u << AHEAD) - 1;
-  if (self->ahead_busy == all) {
-    if (!steal)
-      return NULL;
-    ahead_forget(self, &self->ahead[0]);
-  }
-  const uint32_t i = (uint32_t)__builtin_ctz(~self->ahead_busy);
-  struct ahead *a = &self->ahead[i];
-  const struct cursor_context *context = self->head.context;
-  if (!a->load && load_create(context->reads, context->allocator, &a->load, steal ? &self->error : NULL) != TURB_OK)
-    return NULL;
-  self->ahead_busy |= 1u << i;
-  a->ordinal = ordinal;
-  return a;
-}
-
-static unsigned key_load_flags(const struct table_cursor *self, const struct index_slot *slot) {
-  return (self->head.context->fill_cache ? LOAD_FILL_CACHE : 0u) | (slot->units == 2 ? LOAD_TWO_UNITS : 0u);
-}
-
-/* Starts reads of the pages that follow index slot `from` in this index page. */
-static void read_ahead(struct table_cursor *self, const struct slot_page *index, uint16_t from) {
-  const struct cache_directory *directory = table_directory(self->table);
-  for (uint32_t i = 1; i <= self->depth && from + i < index->slot_count; i++) {
-    const uint32_t ordinal = table_key_ordinal(self->table, index_slot_at(index, from + i)->page);
-    if (ordinal == UINT32_MAX || find_ahead(self, ordinal))
-      continue;
-    const uint32_t unit = table_unit(self->table, UNIT_KEYS, ordinal);
-    if (cache_holds(directory, unit))
-      continue;
-    struct ahead *a = take_ahead(self, ordinal, false);
-    if (!a)
-      return;
-    (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index, from + i)));
-  }
-}
-
-/* Brings the key page at index slot `slot` into *pin. */
-static turb_state need_keys(struct table_cursor *self, uint16_t slot, struct cache_pin *pin) {
-  const uint32_t file_page = index_slot_at(index_page(self), slot)->page;
-  const uint32_t ordinal = table_key_ordinal(self->table, file_page);
-  if (ordinal == UINT32_MAX) {
-    status_forget(&self->error);
-    (void)status_set_file(&self->error, TURB_CORRUPTION, io_file_path(table_file(self->table)), (uint64_t)file_page * SLOT_PAGE_BYTES,
-                          "the page index names a page outside the key area");
-    return TURB_FAILED;
-  }
-  struct ahead *a = find_ahead(self, ordinal);
-  if (!a) {
-    if (cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin))
-      return TURB_READY;
-    self->depth = self->depth ? (self->depth * 2 < AHEAD ? self->depth * 2 : AHEAD - 1) : (self->move == MOVE_NEXT_PAGE);
-    status_forget(&self->error);
-    a = take_ahead(self, ordinal, true);
-    if (!a)
-      return TURB_FAILED;
-    (void)load_unit(a->load, self->table, UNIT_KEYS, ordinal, key_load_flags(self, index_slot_at(index_page(self), slot)));
-    read_ahead(self, index_page(self), slot);
-  }
-  const enum load_state state = load_state(a->load);
-  if (state == LOAD_WAITING)
-    return TURB_PENDING;
-  turb_state result = TURB_READY;
-  if (state == LOAD_READY) {
-    const void *data;
-    load_take_pin(a->load, pin, &data);
-  } else {
-    status_forget(&self->error);
-    (void)load_error(a->load, &self->error);
-    result = TURB_FAILED;
-  }
-  ahead_forget(self, a);
-  if (result == TURB_READY && self->depth)
-    read_ahead(self, index_page(self), slot);
-  return result;
-}
-
 /* The goal moves one key page on or back; false at the table's end. */
 static bool step_page(struct table_cursor *self, bool backward) {
   if (backward) {
@@ -246,7 +110,8 @@ static bool step_page(struct table_cursor *self, bool backward) {
     self->index_slot = SLOT_LAST;
     return true;
   }
-  if (self->index_loaded == self->index_page && self->index_slot + 1 < index_page(self)->slot_count) {
+  const struct slot_page *index = self->pages.index_page == self->index_page ? key_pages_at_hand(&self->pages) : NULL;
+  if (index && self->index_slot + 1 < index->slot_count) {
     self->index_slot++;
     return true;
   }
@@ -288,27 +153,8 @@ static bool place_in_page(struct table_cursor *self, const struct slot_page *pag
   return false;
 }
 
-/* A walk entered `page`: the one that comes next is asked for while this one is walked, what pinning it touches and the lines where the walk
- * enters it. From there on the processor sees the stream by itself, which it does not over the border of a page. */
-static void warm_next_page(const struct table_cursor *self, const struct slot_page *page) {
-  const bool backward = self->move == MOVE_PREVIOUS_PAGE;
-  const struct slot_page *index = index_page(self);
-  const uint32_t next = backward ? self->index_slot - 1u : self->index_slot + 1u;
-  if ((!backward && self->move != MOVE_NEXT_PAGE) || next >= index->slot_count)
-    return;
-  const uint32_t ordinal = table_key_ordinal(self->table, index_slot_at(index, next)->page);
-  const struct cache_directory *directory = table_directory(self->table);
-  const uint8_t *at = ordinal == UINT32_MAX ? NULL : cache_prefetch(directory, table_unit(self->table, UNIT_KEYS, ordinal));
-  if (!at)
-    return;
-  __builtin_prefetch(at);
-  const uint8_t *keys = at + slot_at(page, backward ? page->slot_count - 1u : 0)->key_offset; /* about where this page's are */
-  if (backward)
-    at = (const uint8_t *)slot_at((const struct slot_page *)at, page->slot_count) - WARM_LINES * 64;
-  for (uint32_t line = 0; line < WARM_LINES; line++)
-    __builtin_prefetch(at + line * 64);
-  for (uint32_t line = 0; line < WARM_KEY_LINES; line++)
-    __builtin_prefetch(backward ? keys - line * 64 : keys + line * 64);
+static enum key_walk walk_of(const struct table_cursor *self) {
+  return self->move == MOVE_NEXT_PAGE ? KEY_WALK_FORWARD : self->move == MOVE_PREVIOUS_PAGE ? KEY_WALK_BACKWARD : KEY_WALK_NONE;
 }
 
 /* The index slot of a seek is known: what the search in its key page will look at is asked for at once. */
@@ -323,10 +169,10 @@ static void guess_place(struct table_cursor *self, const struct slot_page *index
 /* Goes on with the move until it is done or must wait. */
 static turb_state run_pages(struct table_cursor *self) {
   for (;;) {
-    turb_state state = need_index(self);
+    const struct slot_page *index;
+    turb_state state = key_pages_index(&self->pages, self->index_page, &index, &self->error);
     if (state != TURB_READY)
       return state == TURB_FAILED ? fail(self) : wait_for(self, state);
-    const struct slot_page *index = index_page(self);
     if (self->index_slot == SLOT_LAST)
       self->index_slot = (uint16_t)(index->slot_count - 1);
     const bool finds = self->index_slot == SLOT_FIND;
@@ -344,14 +190,14 @@ static turb_state run_pages(struct table_cursor *self) {
     if (!window)
       return wait_for(self, TURB_YIELD);
     struct cache_pin pin = {0};
-    state = need_keys(self, self->index_slot, &pin);
+    state = key_pages_get(&self->pages, self->index_slot, walk_of(self), &pin, &self->error);
     if (state != TURB_READY)
       return state == TURB_FAILED ? fail(self) : wait_for(self, state);
     uint16_t slot;
     bool at_end;
     const struct slot_page *page = pin.data;
     if (place_in_page(self, page, &slot, &at_end)) {
-      warm_next_page(self, page);
+      key_pages_warm_next(&self->pages, self->index_slot, walk_of(self), page);
       *window = (struct window){.references = 1, .release = window_unused, .pin = pin, .owner = self->table};
       return arrive(self, page, window, slot);
     }
@@ -394,13 +240,14 @@ static void leave_lane(struct table_cursor *self) {
 static turb_state enter_lane(struct table_cursor *self) {
   uint32_t unit = 0;
   if (self->move == MOVE_SEEK) {
-    const turb_state state = need_index(self);
+    const struct slot_page *index;
+    const turb_state state = key_pages_index(&self->pages, self->index_page, &index, &self->error);
     if (state != TURB_READY)
       return state == TURB_FAILED ? fail(self) : wait_for(self, state);
-    const uint16_t slot = index_page_find(index_page(self), self->key);
-    if (slot < index_page(self)->slot_count)
-      unit = table_key_ordinal(self->table, index_slot_at(index_page(self), slot)->page);
-    if (slot >= index_page(self)->slot_count || unit == UINT32_MAX)
+    const uint16_t slot = index_page_find(index, self->key);
+    if (slot < index->slot_count)
+      unit = table_key_ordinal(self->table, index_slot_at(index, slot)->page);
+    if (slot >= index->slot_count || unit == UINT32_MAX)
       return run_pages(self); /* which reports the damage */
   }
   status_forget(&self->error);
@@ -428,12 +275,7 @@ static turb_state begin(struct table_cursor *self, enum move move, uint32_t page
   const bool seek = move != MOVE_NEXT_PAGE && move != MOVE_PREVIOUS_PAGE;
   if (seek) {
     leave_lane(self);
-    self->depth = 0;
-    drop_ahead(self);
-    if (load_state(self->index_load) != LOAD_READY || self->index_loaded == NO_PAGE) {
-      load_reset(self->index_load);
-      self->index_loaded = NO_PAGE;
-    }
+    key_pages_stop(&self->pages);
   }
   status_forget(&self->error);
   self->head.placed = true;
@@ -543,7 +385,7 @@ static struct window *table_window_of(const struct cursor *cursor, const struct 
 static void table_prefetch(const struct cursor *cursor, uint32_t depth) {
   const struct table_cursor *self = (const struct table_cursor *)cursor;
   if (depth == 1) {
-    __builtin_prefetch(self->index_load);
+    __builtin_prefetch(self->pages.index);
     prefetch_lines(self->windows, 2);
   }
 }
@@ -559,9 +401,7 @@ static void table_close(struct cursor *cursor) {
   struct table_cursor *self = (struct table_cursor *)cursor;
   let_go(self);
   leave_lane(self);
-  load_destroy(self->index_load);
-  for (uint32_t i = 0; i < AHEAD; i++)
-    load_destroy(self->ahead[i].load);
+  key_pages_close(&self->pages);
   mem_free(cursor->context->allocator, self, sizeof *self);
 }
 
@@ -589,8 +429,7 @@ turb_status table_cursor_open(struct cursor_context *context, const struct sourc
     return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   cursor_init(&self->head, &table_cursor_ops, context);
   self->wants_streams = streaming;
-  self->index_loaded = NO_PAGE;
-  const turb_status status = load_create(context->reads, context->allocator, &self->index_load, err);
+  const turb_status status = key_pages_open(&self->pages, context, err);
   if (status != TURB_OK) {
     table_close(&self->head);
     return status;
@@ -604,12 +443,9 @@ void table_cursor_retarget(struct cursor *cursor, const struct source *source) {
   struct table_cursor *self = (struct table_cursor *)cursor;
   let_go(self);
   leave_lane(self);
-  drop_ahead(self);
-  load_reset(self->index_load);
-  self->index_loaded = NO_PAGE;
+  key_pages_retarget(&self->pages, source->table);
   self->index_page = 0;
   self->index_slot = 0;
-  self->depth = 0;
   self->move = MOVE_NONE;
   self->streams = self->wants_streams;
   self->table = source->table;

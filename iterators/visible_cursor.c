@@ -88,7 +88,9 @@ static void cover_stretch(struct visible_cursor *self) {
 static inline bool is_visible_put(const struct visible_cursor *self, const struct slot *slot) {
   if (slot_kind(slot) != SLOT_PUT)
     return false;
-  return cover(self, slot) <= slot_sequence(slot);
+  if (cover(self, slot) > slot_sequence(slot))
+    return false;
+  return !self->options.wanted || self->options.wanted(self->options.wanted_context, slot_key_bytes(slot), slot_sequence(slot));
 }
 
 /* Within a page the bytes after what it shares tell most keys apart without a look at them. */

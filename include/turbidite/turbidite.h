@@ -404,6 +404,10 @@ TURB_API size_t turb_loop_ready(turb_loop *loop, turb_iterator **iterators, size
 /* Waits until something completes or the time is over (timeout_ms < 0: for ever). TURB_TIMED_OUT. */
 TURB_CHECKED turb_status turb_loop_wait(turb_loop *loop, int timeout_ms, turb_error *error);
 
+/* Whether an entry is wanted; asked once for each visible one that a move passes, before its vector and attributes are read. The key is
+ * readable during the call. It calls nothing of the library's. */
+typedef bool (*turb_key_filter)(void *context, turb_bytes key, uint64_t sequence);
+
 typedef struct turb_iterator_options {
   size_t size;
   const turb_snapshot *snapshot; /* default: what was acknowledged before opening */
@@ -416,6 +420,8 @@ typedef struct turb_iterator_options {
   turb_loop *loop;      /* or NULL: awaits use a ring of the database's */
   uint32_t work_budget; /* entries that one non-blocking call may look at; 0: no bound */
   void *context;        /* the caller's own: turb_iterator_context gives it back */
+  turb_key_filter filter; /* or NULL: entries that it does not want are skipped as if they were not there */
+  void *filter_context;   /* its first argument */
 } turb_iterator_options;
 #define TURB_ITERATOR_OPTIONS_INIT                                                                                                          \
   { .size = sizeof(turb_iterator_options) }
@@ -442,6 +448,13 @@ TURB_API turb_state turb_fetch(turb_iterator *iterator, uint32_t parts);
 /* The rest of advance and retreat beyond the window; also continues any move that is PENDING or YIELD. */
 TURB_API turb_state turb_advance_slow(turb_iterator *iterator);
 TURB_API turb_state turb_retreat_slow(turb_iterator *iterator);
+/* Many entries in one non-blocking call: the current one, unless it was taken before, and those that follow it (that precede it, when
+ * `backward`) as far as their parts are in memory: at most `capacity`, and none that begins beyond max_bytes of keys, vectors and
+ * attributes (0: no bound), at least one. *count tells how many are in entries[], in the order of the walk; the iterator stands on the last
+ * of them, and all stay readable until the next move completes. READY: *count is at least 1. Else it is 0, and as for an advance: go on with
+ * turb_take again, or with turb_await and then turb_take. */
+TURB_API turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries, size_t capacity, uint64_t max_bytes,
+                              size_t *count);
 /* Hands what this iterator queued to the kernel (with a loop: everything of the loop's). */
 TURB_CHECKED turb_status turb_submit(turb_iterator *iterator, turb_error *error);
 /* Submits and waits until the move is READY, END or FAILED. */

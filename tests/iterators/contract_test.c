@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "tests/iterators/cursor_world.h"
 
 struct subject {
@@ -22,6 +23,7 @@ struct subject {
   struct range_deletes range_deletes;
   uint8_t bound_bytes[2][64];
   struct key_bounds bounds;
+  uint64_t filter; /* seed of the caller's filter */
 };
 
 static turb_error err;
@@ -37,6 +39,7 @@ static void begin(struct subject *s, uint64_t seed) {
   const uint64_t budgets[] = {3 << 20, 8 << 20, 64 << 20};
   world_begin(&s->world, seed, budgets[seed % 3]);
   arena_init(&s->arena, alloc_default(), NULL, BUDGET_CURSOR, 0);
+  s->filter = seed;
 }
 
 static struct cursor *add_memtable(struct subject *s, size_t entries) {
@@ -120,7 +123,13 @@ static struct cursor *bind(struct subject *s, struct cursor *child) {
   return cursor;
 }
 
-static struct cursor *make_visible(struct subject *s, struct cursor *child) {
+/* A caller's filter that drops many in a row now and then. */
+static bool is_wanted(void *context, turb_bytes key, uint64_t sequence) {
+  (void)sequence;
+  return (hash64(key.data, key.size < 9 ? key.size : 9, *(const uint64_t *)context) & 3) != 0;
+}
+
+static struct cursor *make_visible(struct subject *s, struct cursor *child, bool filtered) {
   const uint64_t snapshot = s->world.next_sequence - world_random(&s->world, s->world.next_sequence / 4 + 1);
   struct range_delete deletes[3];
   size_t count = 0;
@@ -133,7 +142,9 @@ static struct cursor *make_visible(struct subject *s, struct cursor *child) {
   CHECK_OK_ERR(range_deletes_copy(&s->range_deletes, &s->arena, &s->range_deletes, fresh()), &err);
   const struct visible_options options = {.snapshot = snapshot,
                                           .range_deletes = &s->range_deletes,
-                                          .work_budget = world_random(&s->world, 2) ? 1 + (uint32_t)world_random(&s->world, 100) : 0};
+                                          .work_budget = world_random(&s->world, 2) ? 1 + (uint32_t)world_random(&s->world, 100) : 0,
+                                          .wanted = filtered ? is_wanted : NULL,
+                                          .wanted_context = &s->filter};
   struct cursor *cursor;
   CHECK_OK_ERR(visible_cursor_open(&s->world.context, child, &options, &cursor, fresh()), &err);
   size_t n = 0;
@@ -146,6 +157,8 @@ static struct cursor *make_visible(struct subject *s, struct cursor *child) {
     before = e;
     decided = &before;
     if (e.kind == SLOT_DELETE || range_deletes_cover(&s->range_deletes, (turb_bytes){e.key, e.key_size}, snapshot) > e.sequence)
+      continue;
+    if (filtered && !is_wanted(&s->filter, (turb_bytes){e.key, e.key_size}, e.sequence))
       continue;
     s->expected.entries[n++] = e;
   }
@@ -357,7 +370,8 @@ enum subject_kind {
   OF_UNION_BOUNDED,
   OF_VISIBLE,
   OF_VISIBLE_BOUNDED,
-  OF_VISIBLE_UNION
+  OF_VISIBLE_UNION,
+  OF_FILTERED
 };
 
 static bool is_visible_kind(enum subject_kind kind) {
@@ -383,7 +397,7 @@ static void make(struct subject *s, enum subject_kind kind) {
   if (kind == OF_BOUNDED || kind == OF_UNION_BOUNDED || kind == OF_VISIBLE_BOUNDED)
     cursor = bind(s, cursor);
   if (is_visible_kind(kind))
-    cursor = make_visible(s, cursor);
+    cursor = make_visible(s, cursor, kind == OF_FILTERED);
   s->cursor = cursor;
 }
 
@@ -433,7 +447,7 @@ TEST(contract, empty_run) {
     s.expected = world_join(s.parts, s.part_count);
     CHECK_OK_ERR(merge_cursor_open(&s.world.context, children, 2, &s.cursor, fresh()), &err);
     if (round & 4)
-      s.cursor = make_visible(&s, s.cursor);
+      s.cursor = make_visible(&s, s.cursor, false);
     walk(&s, round & 4, 100);
     end(&s);
   }
@@ -455,6 +469,9 @@ TEST(contract, unlike_children_bounded) {
 }
 TEST(contract, visible_of_unlike_children) {
   obey(OF_VISIBLE_UNION);
+}
+TEST(contract, filtered) {
+  obey(OF_FILTERED);
 }
 TEST(contract, visible) {
   obey(OF_VISIBLE);
