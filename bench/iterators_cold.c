@@ -117,13 +117,19 @@ static void target_rows(const struct contest *contest) {
   row_number("rounds", contest->rounds);
   row_target("at least 90 % of the device's sequential bandwidth", ratio.median >= 0.9);
   row_end();
-  double shares[CONTEST_MAX_ROUNDS];
-  for (uint32_t round = 0; round < contest->rounds; round++)
+  double shares[CONTEST_MAX_ROUNDS], paced[CONTEST_MAX_ROUNDS];
+  const size_t device = walks_find(contest, "device");
+  for (uint32_t round = 0; round < contest->rounds; round++) {
     shares[round] = contest->samples[0][round].cpu_seconds / contest->samples[0][round].seconds;
+    paced[round] = contest->samples[0][round].cpu_seconds / contest->samples[device][round].seconds;
+  }
   const double share = median(shares, contest->rounds);
   row_begin("cores", share, "%s: streaming, CPU seconds a second", contest->what);
   row_number("rounds", contest->rounds);
   row_target("at most a third of a core", share <= 1.0 / 3);
+  row_end();
+  row_begin("cores", median(paced, contest->rounds), "%s: streaming, CPU seconds a second of the device's", contest->what);
+  row_number("rounds", contest->rounds);
   row_end();
   walks_faster_row(contest, "streaming", "not-streaming", 0, NULL);
   walks_faster_row(contest, "streaming", "rocksdb", 0, NULL);

@@ -8,9 +8,11 @@
 #include "bench/iterators.h"
 #include "engine/iterator.h"
 
+#define TAKE_ENTRIES 128
+
 enum public_way {
   PUBLIC_ADVANCE,  /* turb_advance, entry by entry */
-  PUBLIC_BATCH,    /* whole windows at once */
+  PUBLIC_BATCH,    /* turb_take, many entries a call */
   PUBLIC_INTERNAL, /* cursor_take on a visible cursor, parts for all that it took */
 };
 
@@ -110,15 +112,17 @@ static uint64_t walk_advance(turb_iterator *it, bool rows, uint64_t *touched) {
   return count;
 }
 
-static uint64_t walk_windows(turb_iterator *it, bool rows, uint64_t *touched) {
+static uint64_t walk_take(turb_iterator *it, bool rows, uint64_t *touched) {
+  turb_entry entries[TAKE_ENTRIES];
   uint64_t count = 0, sum = 0;
   turb_state state = turb_finish(it, turb_first(it));
   while (state == TURB_READY) {
-    const turb_entry *entry = it->entry;
-    for (; entry < it->window_end; entry++, count++)
-      sum += touch_entry(entry, rows);
-    it->entry = it->window_end - 1;
-    state = turb_finish(it, turb_advance_slow(it));
+    size_t taken;
+    state = turb_take(it, false, entries, TAKE_ENTRIES, 0, &taken);
+    for (size_t i = 0; i < taken; i++)
+      sum += touch_entry(&entries[i], rows);
+    count += taken;
+    state = turb_finish(it, state);
   }
   *touched += sum;
   return count;
@@ -127,7 +131,7 @@ static uint64_t walk_windows(turb_iterator *it, bool rows, uint64_t *touched) {
 static void walk(struct public_state *state) {
   const struct public_case *what = state->what;
   const uint64_t count = what->way == PUBLIC_ADVANCE ? walk_advance(state->it, what->touch, &state->sum)
-                         : what->way == PUBLIC_BATCH ? walk_windows(state->it, what->touch, &state->sum)
+                         : what->way == PUBLIC_BATCH ? walk_take(state->it, what->touch, &state->sum)
                                                      : walk_tree(&state->tree, true, what->touch, &state->sum);
   if (count != what->entries)
     bench_fail("the public iterator yielded %.0f entries of %.0f", (double)count, (double)what->entries);
