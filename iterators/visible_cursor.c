@@ -13,7 +13,8 @@
 
 #include "iterators/cursor_parts.h"
 
-#define RAW_HELD 64u
+#define RAW_HELD   64u
+#define HELD_PAGES 16u
 
 /* What the first raw stretch after a seek takes, and how much more each further one: who looks one entry up does not have the next key page
  * read. */
@@ -346,9 +347,14 @@ static turb_state visible_last(struct cursor *cursor) {
 }
 
 static turb_state visible_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
+  const struct slot_page *held[HELD_PAGES] = {NULL}; /* of entries that this call took */
   if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
     (void)visible_resume(cursor);
-  while (cursor->state == TURB_READY && batch->count < batch->capacity && cursor_batch_hold_current(batch, cursor)) {
+  while (cursor->state == TURB_READY && batch->count < batch->capacity) {
+    const struct slot_page *page = slot_page_of(cursor->slot), **place = &held[(uintptr_t)page / SLOT_PAGE_BYTES % HELD_PAGES];
+    if (*place != page && !cursor_batch_hold_current(batch, cursor))
+      break;
+    *place = page;
     batch->refs[batch->count++] = *cursor->ref;
     (void)(backward ? cursor_retreat(cursor) : cursor_advance(cursor));
   }
