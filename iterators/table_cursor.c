@@ -355,6 +355,7 @@ static bool batch_leaves_window(struct cursor *cursor, struct cursor_batch *batc
 }
 
 static turb_state table_batch(struct cursor *cursor, struct cursor_batch *batch, bool backward) {
+  const ptrdiff_t step = backward ? -1 : 1;
   if (cursor->state == TURB_PENDING || cursor->state == TURB_YIELD)
     (void)go_on((struct table_cursor *)cursor);
   while (cursor->state == TURB_READY && batch->count < batch->capacity) {
@@ -364,11 +365,13 @@ static turb_state table_batch(struct cursor *cursor, struct cursor_batch *batch,
     if (n == left && batch->held_count == batch->held_capacity)
       break;
     struct cursor_ref *refs = batch->refs + batch->count;
-    for (uint32_t i = 0; i < n; i++)
-      refs[i] = (struct cursor_ref){backward ? cursor->slot - i : cursor->slot + i, cursor->source};
+    const struct slot *slot = cursor->slot;
+    const struct source *source = cursor->source;
+    for (uint32_t i = 0; i < n; i++, slot += step)
+      refs[i] = (struct cursor_ref){slot, source};
     batch->count += n;
     if (n < left) {
-      cursor->slot += backward ? -(ptrdiff_t)n : (ptrdiff_t)n;
+      cursor->slot = slot;
       break;
     }
     cursor->slot = backward ? cursor->window_begin : cursor->window_end - 1; /* the last that was taken: the move goes on from it */
