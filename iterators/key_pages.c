@@ -5,7 +5,7 @@
 
 #define ALL_BUSY       ((1u << KEY_PAGES_AHEAD) - 1)
 #define WARM_LINES     8u /* of slots, and of keys, of the page that a walk enters next */
-#define WARM_KEY_LINES 4u
+#define WARM_KEY_LINES 8u
 
 /* ---- index pages ---- */
 
