@@ -1,14 +1,15 @@
 /* iterators/concat_cursor: over a run, one table at a time.
  *
- * Two table cursors take turns: one is current, the other is sent ahead to the next table when the current one reaches its last page, so
- * that crossing the border does not wait.
+ * Two table cursors take turns: one is current, the other is sent ahead to the next table of the walk when the current one comes near its
+ * end, so that crossing the border does not wait. A seek sends nobody ahead: a walk does, from its second page on.
  *
  * Invariants
- *  1. `table` is the current child's table; the other child is FRESH, or stands on (or is on its way to) the first entry of table + 1 when
- *     `ahead`.
+ *  1. `table` is the current child's table; when `ahead`, the other child stands on (or is on its way to) the entry of `ahead_table` that is
+ *     next to it.
  *  2. `old` holds the window of the old entry during a move: it stays readable over a border.
  */
 #include "iterators/cursor_parts.h"
+#include "iterators/key_pages.h"
 
 struct concat_cursor {
   struct cursor head;
@@ -16,10 +17,13 @@ struct concat_cursor {
   struct cursor *children[2];
   uint32_t current; /* which child */
   uint32_t table;   /* index in the run */
-  bool ahead;       /* the other child was sent to table + 1 */
+  bool ahead;       /* the other child was sent to ahead_table */
+  bool sought;      /* the move under way is a seek */
   bool backward;    /* direction of the move under way */
   bool crossing;    /* the other child is on its way to be current */
   uint32_t target;  /* its table, while crossing */
+  uint32_t ahead_table;
+  const struct slot *sought_window; /* where the last seek ended */
   struct window *old;
 };
 
@@ -53,18 +57,30 @@ static turb_state at_end(struct concat_cursor *self) {
   return c->state = TURB_END;
 }
 
-/* Sends the other child to the next table when the current one is on its last page. */
+/* The table after the current one in the walk; not below run->count when there is none. */
+static uint32_t next_table(const struct concat_cursor *self, uint32_t table) {
+  return self->backward ? table - 1 : table + 1;
+}
+
+/* Sends the other child to the next table when the current one is some pages from its end, and on when it waits there: nothing blocks. */
 static void send_ahead(struct concat_cursor *self) {
-  if (self->ahead || self->table + 1 >= self->run->count)
+  const uint32_t next = next_table(self, self->table);
+  if (next >= self->run->count)
     return;
+  if (self->ahead && self->ahead_table == next) {
+    (void)cursor_resume(other(self));
+    return;
+  }
   const struct cursor *child = current(self);
-  const uint64_t entries = table_get_record(child->source->table)->entries;
+  const uint64_t puts = table_get_record(child->source->table)->puts;
   const struct slot_page *page = slot_page_of(child->slot);
-  if (!entries || page->base_row + 2u * page->slot_count < table_get_record(child->source->table)->puts)
+  const uint64_t near = (uint64_t)KEY_PAGES_AHEAD * page->slot_count;
+  if (self->backward ? page->base_row > near : page->base_row + near < puts)
     return;
-  table_cursor_retarget(other(self), &self->run->sources[self->table + 1]);
-  (void)cursor_first(other(self));
+  table_cursor_retarget(other(self), &self->run->sources[next]);
+  (void)(self->backward ? cursor_last(other(self)) : cursor_first(other(self)));
   self->ahead = true;
+  self->ahead_table = next;
 }
 
 /* The child is where the caller wants to be, or there is no such place in its table: then on to the neighbour. */
@@ -82,8 +98,11 @@ static turb_state settle(struct concat_cursor *self) {
       }
       release_old(self);
       cursor_mirror(&self->head, child);
-      if (!self->backward)
+      if (self->sought)
+        self->sought_window = child->window_begin;
+      else if (child->window_begin != self->sought_window)
         send_ahead(self);
+      self->sought = false;
       return TURB_READY;
     }
     if (state == TURB_FAILED)
@@ -95,8 +114,8 @@ static turb_state settle(struct concat_cursor *self) {
       self->ahead = false;
       return at_end(self);
     }
-    const uint32_t next = self->backward ? from - 1 : from + 1;
-    if (!self->crossing && self->ahead && !self->backward && other(self)->state != TURB_FAILED) {
+    const uint32_t next = next_table(self, from);
+    if (!self->crossing && self->ahead && self->ahead_table == next && other(self)->state != TURB_FAILED) {
       self->ahead = false; /* it is on its way already; one that failed ahead of time gets another try */
     } else {
       /* The child that ended in a table without entries of interest is sent on itself. */
@@ -153,6 +172,7 @@ uint32_t run_view_find(const struct run_view *run, turb_bytes key) {
 static struct cursor *enter(struct concat_cursor *self, uint32_t table, bool backward) {
   self->ahead = false;
   self->crossing = false;
+  self->sought = true;
   self->backward = backward;
   self->head.placed = true;
   if (self->table != table)

@@ -104,11 +104,25 @@ static void start(struct key_pages *self, struct key_page_load *load, const stru
   (void)load_unit(load->load, self->table, UNIT_KEYS, load->ordinal, flags);
 }
 
+static bool is_short(const struct key_page_load *load) {
+  return load_state(load->load) == LOAD_FAILED && load_error(load->load, NULL) == TURB_BUDGET;
+}
+
+/* The budget is short: less is read ahead from now on. */
+static void shrink(struct key_pages *self) {
+  self->depth_max = self->depth_max > 1 ? self->depth_max / 2 : 1;
+  if (self->depth > self->depth_max)
+    self->depth = self->depth_max;
+}
+
 /* Starts reads of the pages that follow `slot` of the index page at hand in the walk, and of the one beside it where they go beyond. */
 static void read_ahead(struct key_pages *self, uint16_t slot, enum key_walk walk) {
   const struct cache_directory *directory = table_directory(self->table);
   const struct slot_page *index = key_pages_at_hand(self);
   uint32_t at = slot + (uint32_t)walk; /* beyond the last, or before 0: not below slot_count */
+  const uint32_t left = walk == KEY_WALK_FORWARD ? index->slot_count - 1u - slot : slot;
+  if (self->depth && left < 3 * KEY_PAGES_AHEAD)
+    (void)index_beside(self, walk); /* to be there when its pages are asked for */
   bool beside = false;
   for (uint32_t i = 0; i < self->depth; i++, at += (uint32_t)walk) {
     if (at >= index->slot_count) {
@@ -125,6 +139,11 @@ static void read_ahead(struct key_pages *self, uint16_t slot, enum key_walk walk
     if (!load)
       return;
     start(self, load, next);
+    if (is_short(load)) {
+      forget(self, load);
+      shrink(self);
+      return;
+    }
   }
 }
 
@@ -133,8 +152,7 @@ static void read_ahead(struct key_pages *self, uint16_t slot, enum key_walk walk
 static bool shed(struct key_pages *self, const struct key_page_load *load, bool *waits) {
   bool any = false;
   *waits = false;
-  self->depth_max = self->depth_max > 1 ? self->depth_max / 2 : 1;
-  self->depth = 0;
+  shrink(self);
   for (uint32_t left = self->busy; left; left &= left - 1) {
     struct key_page_load *other = &self->loads[__builtin_ctz(left)];
     if (other == load)
@@ -147,10 +165,6 @@ static bool shed(struct key_pages *self, const struct key_page_load *load, bool 
     }
   }
   return any;
-}
-
-static bool is_short(const struct key_page_load *load) {
-  return load_state(load->load) == LOAD_FAILED && load_error(load->load, NULL) == TURB_BUDGET;
 }
 
 /* A load for a page that is not resident; that of a read ahead that failed goes. */
@@ -179,14 +193,15 @@ turb_state key_pages_get(struct key_pages *self, uint16_t slot, enum key_walk wa
                           "the page index names a page outside the key area");
     return TURB_FAILED;
   }
-  const bool on_its_way = find(self, ordinal) != NULL;
-  if (!on_its_way && cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin))
+  struct key_page_load *load = find(self, ordinal);
+  const bool again = load && load->wanted;
+  if (!load && cache_pin(table_directory(self->table), table_unit(self->table, UNIT_KEYS, ordinal), pin))
     return TURB_READY;
   status_forget(err);
-  struct key_page_load *load = want(self, ordinal, index_slot, err);
+  load = want(self, ordinal, index_slot, err);
   if (!load)
     return TURB_FAILED;
-  if (!on_its_way && walk) { /* missed: more is read ahead from now on */
+  if (walk && !again && load_state(load->load) == LOAD_WAITING) { /* too late: more is read ahead from now on */
     const uint32_t depth = self->depth ? self->depth * 2 : 1;
     self->depth = depth < self->depth_max ? depth : self->depth_max;
     read_ahead(self, slot, walk);
@@ -262,8 +277,7 @@ void key_pages_retarget(struct key_pages *self, struct table *table) {
 }
 
 turb_status key_pages_open(struct key_pages *self, const struct cursor_context *context, turb_error *err) {
-  self->context = context;
-  self->index_page = self->next_index_page = KEY_PAGES_NONE;
+  *self = (struct key_pages){.context = context, .index_page = KEY_PAGES_NONE, .next_index_page = KEY_PAGES_NONE};
   return load_create(context->reads, context->allocator, &self->index, err);
 }
 

@@ -1,6 +1,6 @@
 /* iterators/key_pages: brings the key pages of one table through its index pages, and reads ahead of a walk.
  *
- * A seek brings its page alone. A walk that misses a page reads more and more ahead: one page, then two, four, up to KEY_PAGES_AHEAD - 1,
+ * A seek brings its page alone. A walk that has to wait for a page reads more and more ahead: one page, then two, four, up to KEY_PAGES_AHEAD - 1,
  * over the borders of index pages, in either direction. When the budget is short, what is read ahead gives way to what is wanted now, and
  * the depth is halved; it grows again with the pages that came.
  *
@@ -30,7 +30,7 @@ struct key_pages {
   struct table *table;
   struct load *index;
   uint32_t index_page;
-  uint32_t depth;     /* key pages to read ahead: none after a seek, doubled with each miss of a walk */
+  uint32_t depth;     /* key pages to read ahead: none after a seek, doubled whenever a walk has to wait */
   uint32_t depth_max; /* halved when the budget is short */
   uint32_t busy;      /* bit i: loads[i] is reading or has read its page */
   uint32_t next_index_page;

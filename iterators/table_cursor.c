@@ -37,6 +37,7 @@ struct table_cursor {
   struct table *table;
   bool wants_streams; /* was opened so */
   bool streams;       /* for the table at hand; false also after the budget was too short */
+  bool walks;         /* the move under way, or the last one, is to a neighbour: worth reading ahead for */
   enum move move;     /* under way while PENDING or YIELD */
   turb_bytes key;     /* of SEEK and SEEK_BEFORE; the caller's */
   uint64_t sequence;
@@ -154,6 +155,8 @@ static bool place_in_page(struct table_cursor *self, const struct slot_page *pag
 }
 
 static enum key_walk walk_of(const struct table_cursor *self) {
+  if (!self->walks)
+    return KEY_WALK_NONE;
   return self->move == MOVE_NEXT_PAGE ? KEY_WALK_FORWARD : self->move == MOVE_PREVIOUS_PAGE ? KEY_WALK_BACKWARD : KEY_WALK_NONE;
 }
 
@@ -279,6 +282,7 @@ static turb_state begin(struct table_cursor *self, enum move move, uint32_t page
   }
   status_forget(&self->error);
   self->head.placed = true;
+  self->walks = !seek;
   self->move = move;
   self->index_page = page;
   self->index_slot = slot;
