@@ -1,11 +1,14 @@
-/* policy.h has the contract, the states and the invariants. */
+/* policy.h has the contract and the invariants. */
 #include "compactor/policy.h"
 
-/* The level of a run: 0 up to T units, 1 up to T^2, ... */
-static uint32_t level_of(const struct policy_options *options, uint64_t bytes) {
+#include "compactor/policy_parts.h"
+
+/* ---- what the policies share ---- */
+
+uint32_t policy_level(const struct policy_options *options, uint64_t bytes) {
   uint32_t level = 0;
   /* A run of T flushes is a little larger or smaller than T units: half a step of slack. */
-  for (uint64_t bound = options->unit_bytes * options->size_ratio / 2; bytes > bound && level < 20; level++) {
+  for (uint64_t bound = options->unit_bytes * options->size_ratio / 2; bytes > bound; level++) {
     if (bound > UINT64_MAX / options->size_ratio)
       break;
     bound *= options->size_ratio;
@@ -13,44 +16,45 @@ static uint32_t level_of(const struct policy_options *options, uint64_t bytes) {
   return level;
 }
 
-static struct policy_pick pick(enum policy_reason reason, size_t first, size_t count, size_t all) {
+struct policy_pick policy_stretch(enum policy_reason reason, size_t first, size_t count, size_t all) {
   return (struct policy_pick){.reason = reason, .first = first, .count = count, .bottom = first + count == all};
 }
 
-/* The upper runs together are large beside the bottom. Young databases, whose bottom is of few flushes, are left to the tiers: there the
- * bound would rewrite everything again
- * and again for little space. */
-static bool space_is_due(const struct policy_options *options, const struct policy_run *runs, size_t count) {
-  const uint64_t bottom = runs[count - 1].bytes;
-  if (bottom < options->unit_bytes * options->size_ratio / 2)
-    return false;
-  uint64_t upper = 0;
-  for (size_t i = 0; i + 1 < count; i++)
-    upper += runs[i].bytes;
-  return upper / 100 > bottom / 100 * options->max_space_amplification_percent / 100;
-}
-
-struct policy_pick policy_next(const struct policy_options *options, const struct policy_run *runs, size_t count) {
-  const struct policy_pick nothing = {0};
-  if (count < 2)
-    return nothing;
-  bool any_busy = false;
-  for (size_t i = 0; i < count; i++)
-    any_busy |= runs[i].busy;
-  if (!any_busy && space_is_due(options, runs, count))
-    return pick(POLICY_SPACE, 0, count, count);
-  /* The newest T neighbours of one level; a smaller run between them goes along. */
-  for (size_t first = 0; first + 1 < count; first++) {
+struct policy_pick policy_tier(const struct policy_options *options, const struct policy_run *runs, size_t count) {
+  for (size_t first = 0; first + options->size_ratio <= count; first++) {
     if (runs[first].busy)
       continue;
-    uint32_t level = level_of(options, runs[first].bytes);
+    const uint32_t level = policy_level(options, runs[first].bytes);
     size_t n = 1;
-    while (first + n < count && !runs[first + n].busy && level_of(options, runs[first + n].bytes) <= level)
+    while (first + n < count && !runs[first + n].busy && policy_level(options, runs[first + n].bytes) <= level)
       n++;
     if (n >= options->size_ratio)
-      return pick(POLICY_TIER, first, n, count);
+      return policy_stretch(POLICY_TIER, first, n, count);
   }
-  return nothing;
+  return (struct policy_pick){0};
+}
+
+/* ---- the interface ---- */
+
+struct policy_pick policy_next(const struct policy_options *options, const struct policy_run *runs, size_t count) {
+  switch (options->policy) {
+  case TURB_COMPACTION_DEFAULT:
+  case TURB_COMPACTION_LAZY_LEVELLING: return policy_lazy_next(options, runs, count);
+  case TURB_COMPACTION_TIERED: return policy_tiered_next(options, runs, count);
+  case TURB_COMPACTION_LEVELLED: return policy_levelled_next(options, runs, count);
+  case TURB_COMPACTION_FIFO: return policy_fifo_next(options, runs, count);
+  }
+  return (struct policy_pick){0};
+}
+
+uint64_t policy_next_drop_s(const struct policy_options *options, const struct policy_run *runs, size_t count) {
+  return options->policy == TURB_COMPACTION_FIFO ? policy_fifo_next_drop_s(options, runs, count) : UINT64_MAX;
+}
+
+uint32_t policy_runs_max(const struct policy_options *options) {
+  if (options->policy == TURB_COMPACTION_FIFO)
+    return policy_fifo_runs_max(options);
+  return 4 * options->size_ratio + 64; /* levels of T - 1 runs each */
 }
 
 struct policy_pick policy_everything(const struct policy_run *runs, size_t count) {
@@ -58,11 +62,11 @@ struct policy_pick policy_everything(const struct policy_run *runs, size_t count
   for (size_t i = 0; i < count; i++)
     if (runs[i].busy)
       return nothing;
-  return count < 2 ? nothing : pick(POLICY_REQUEST, 0, count, count);
+  return count < 2 ? nothing : policy_stretch(POLICY_REQUEST, 0, count, count);
 }
 
 struct policy_pick policy_narrow(struct policy_pick wide, const struct policy_run *runs, size_t count, size_t most) {
-  if (wide.count <= most)
+  if (wide.count <= most || policy_drops(wide.reason))
     return wide;
   uint64_t bytes = 0;
   for (size_t i = 0; i < most; i++)
@@ -76,5 +80,5 @@ struct policy_pick policy_narrow(struct policy_pick wide, const struct policy_ru
       first = begin;
     }
   }
-  return pick(wide.reason, first, most, count);
+  return policy_stretch(wide.reason, first, most, count);
 }

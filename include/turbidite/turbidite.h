@@ -224,6 +224,15 @@ typedef enum turb_compression { TURB_COMPRESSION_DEFAULT = 0, TURB_COMPRESSION_N
 #define TURB_MAX_ATTRIBUTE_BYTES (16u << 20)
 #define TURB_MAX_NAME_BYTES 255
 
+/* How the runs of a collection are merged; docs/compaction.md says when to choose which. */
+typedef enum turb_compaction_policy {
+  TURB_COMPACTION_DEFAULT = 0,        /* lazy levelling */
+  TURB_COMPACTION_LAZY_LEVELLING = 1, /* tiers above one bottom run, with a bound on the space of old versions */
+  TURB_COMPACTION_TIERED = 2,         /* size_ratio runs of like size become one: writes least, keeps old versions longest */
+  TURB_COMPACTION_LEVELLED = 3,       /* one run a level: reads and stores least, writes most */
+  TURB_COMPACTION_FIFO = 4            /* the oldest runs are dropped by size or age, with everything in them */
+} turb_compaction_policy;
+
 typedef struct turb_collection_options {
   size_t size;
   uint32_t dimension; /* 1 to 65,536 components (bits for TURB_BITS); no default */

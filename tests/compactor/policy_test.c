@@ -1,122 +1,32 @@
-/* The policy, driven without I/O. */
+/* The interface of the policies: what holds for all of them, and the picks that are no policy's. */
 #include "compactor/policy.h"
 
+#include "tests/compactor/policy_tree.h"
 #include "tests/support/test.h"
 
-#define RUNS_MAX 1024
+#define RUN(size)                                                                                                                          \
+  { .bytes = (size), .entries = 1 }
+#define BUSY(size)                                                                                                                         \
+  { .bytes = (size), .entries = 1, .busy = true }
 
-/* A collection that is flushed and merged at once, whenever the policy picks something. */
-struct tree {
-  struct policy_options options;
-  struct policy_run runs[RUNS_MAX]; /* newest first */
-  size_t count, most;               /* most: seen */
-  size_t fan_in;
-  uint64_t flushed, written; /* bytes */
-};
+static const turb_compaction_policy policies[] = {TURB_COMPACTION_DEFAULT, TURB_COMPACTION_LAZY_LEVELLING, TURB_COMPACTION_TIERED,
+                                                  TURB_COMPACTION_LEVELLED, TURB_COMPACTION_FIFO};
+#define POLICIES (sizeof policies / sizeof *policies)
 
-static void apply(struct tree *tree, struct policy_pick pick) {
-  CHECK_LE(pick.first + pick.count, tree->count);
-  CHECK_EQ(pick.bottom, pick.first + pick.count == tree->count);
-  struct policy_run merged = {0};
-  for (size_t i = 0; i < pick.count; i++) {
-    CHECK(!tree->runs[pick.first + i].busy);
-    merged.bytes += tree->runs[pick.first + i].bytes;
-    merged.entries += tree->runs[pick.first + i].entries;
-  }
-  tree->written += merged.bytes;
-  tree->runs[pick.first] = merged;
-  const size_t rest = tree->count - pick.first - pick.count;
-  memmove(tree->runs + pick.first + 1, tree->runs + pick.first + pick.count, rest * sizeof *tree->runs);
-  tree->count -= pick.count - 1;
-}
-
-static void flush(struct tree *tree, uint64_t bytes) {
-  CHECK_LT(tree->count, RUNS_MAX);
-  memmove(tree->runs + 1, tree->runs, tree->count++ * sizeof *tree->runs);
-  tree->runs[0] = (struct policy_run){.bytes = bytes, .entries = bytes / 100};
-  tree->flushed += bytes;
-  tree->written += bytes;
-  for (;;) {
-    tree->most = tree->count > tree->most ? tree->count : tree->most;
-    struct policy_pick pick = policy_next(&tree->options, tree->runs, tree->count);
-    if (pick.reason == POLICY_NOTHING) {
-      return;
-    }
-    CHECK_GE(pick.count, 2);
-    if (tree->fan_in != 0) {
-      pick = policy_narrow(pick, tree->runs, tree->count, tree->fan_in);
-      CHECK_LE(pick.count, tree->fan_in);
-    }
-    apply(tree, pick);
-  }
-}
-
-TEST(policy, the_newest_neighbours_of_a_level_become_one_run) {
-  struct tree tree = {.options = {.size_ratio = 4, .max_space_amplification_percent = 1000, .unit_bytes = 1000}};
-  for (int i = 0; i < 3; i++) {
-    flush(&tree, 1000);
-  }
-  CHECK_EQ(tree.count, 3);
-  flush(&tree, 1000);
-  CHECK_EQ(tree.count, 1);
-  CHECK_EQ(tree.runs[0].bytes, 4000);
-}
-
-TEST(policy, a_busy_run_parts_the_others) {
-  const struct policy_options options = {.size_ratio = 3, .max_space_amplification_percent = 100, .unit_bytes = 1000};
-  struct policy_run runs[5] = {{1000, 10, false}, {1000, 10, false}, {1000, 10, true}, {1000, 10, false}, {1000, 10, false}};
-  CHECK_EQ(policy_next(&options, runs, 5).reason, POLICY_NOTHING);
-  CHECK_EQ(policy_everything(runs, 5).reason, POLICY_NOTHING);
-  runs[2].busy = false;
-  CHECK_EQ(policy_next(&options, runs, 5).reason, POLICY_TIER);
-  const struct policy_pick all = policy_everything(runs, 5);
+TEST(policy, everything_needs_all_runs_idle) {
+  struct policy_run runs[3] = {RUN(1000), BUSY(10), RUN(5)};
+  CHECK_EQ(policy_everything(runs, 3).reason, POLICY_NOTHING);
+  runs[1].busy = false;
+  const struct policy_pick all = policy_everything(runs, 3);
   CHECK_EQ(all.reason, POLICY_REQUEST);
-  CHECK_EQ(all.count, 5);
+  CHECK_EQ(all.count, 3);
   CHECK(all.bottom);
   CHECK_EQ(policy_everything(runs, 1).reason, POLICY_NOTHING);
-}
-
-/* What lazy levelling promises: few runs, bytes written in proportion to the levels, little space above the bottom. */
-TEST(policy, bounds_hold_over_many_flushes) {
-  static const struct {
-    uint32_t ratio;
-    uint32_t space_percent;
-    size_t fan_in;
-  } cases[] = {{10, 100, 0}, {4, 100, 0}, {2, 100, 0}, {10, 25, 0}, {10, 100, 3}, {4, 50, 2}};
-  struct random random;
-  random_init(&random, test_seed());
-  const uint64_t flushes = test_scale(3000, 3000, 30000);
-  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    static struct tree tree;
-    const uint32_t ratio = cases[c].ratio;
-    tree = (struct tree){.options = {.size_ratio = ratio, .max_space_amplification_percent = cases[c].space_percent, .unit_bytes = 1 << 20},
-                         .fan_in = cases[c].fan_in};
-    for (uint64_t i = 0; i < flushes; i++) {
-      flush(&tree, random_between(&random, 900000, 1100000));
-      uint64_t upper = 0;
-      for (size_t r = 0; r + 1 < tree.count; r++) {
-        upper += tree.runs[r].bytes;
-      }
-      const uint64_t bottom = tree.runs[tree.count - 1].bytes;
-      CHECK(tree.count == 1 || bottom < ((uint64_t)ratio << 19) || upper / 100 <= bottom / 100 * cases[c].space_percent / 100);
-    }
-    uint64_t levels = 1;
-    for (uint64_t size = 1; size < flushes; size *= ratio) {
-      levels++;
-    }
-    CHECK_LE(tree.most, ratio * levels + 1);
-    /* A merge a level, and the bottom rewritten for each share of it that came above: 1 + 1 / share. A narrow fan-in pays log(ratio) merges. */
-    uint64_t passes = 1;
-    for (uint64_t width = 1; tree.fan_in != 0 && width < ratio; width *= tree.fan_in) {
-      passes++;
-    }
-    const uint64_t bound = (levels + 2 + 2 * 100 / cases[c].space_percent) * passes;
-    CHECK_LE(tree.written / tree.flushed, bound);
-  }
+  CHECK_EQ(policy_everything(runs, 0).reason, POLICY_NOTHING);
 }
 
 TEST(policy, a_narrow_pick_takes_the_smallest_neighbours) {
-  const struct policy_run runs[6] = {{50, 1, false}, {10, 1, false}, {20, 1, false}, {10, 1, false}, {20, 1, false}, {900, 1, false}};
+  const struct policy_run runs[6] = {RUN(50), RUN(10), RUN(20), RUN(10), RUN(20), RUN(900)};
   const struct policy_pick wide = policy_everything(runs, 6);
   struct policy_pick pick = policy_narrow(wide, runs, 6, 2);
   CHECK_EQ(pick.first, 3); /* of equals the oldest */
@@ -132,4 +42,70 @@ TEST(policy, a_narrow_pick_takes_the_smallest_neighbours) {
   const struct policy_pick older = policy_narrow((struct policy_pick){POLICY_TIER, 3, 3, true}, runs, 6, 2);
   CHECK_EQ(older.first, 3);
   CHECK(!older.bottom);
+  /* A drop costs no memory a run. */
+  const struct policy_pick drop = policy_narrow((struct policy_pick){POLICY_DROP_AGE, 2, 4, true}, runs, 6, 2);
+  CHECK_EQ(drop.first, 2);
+  CHECK_EQ(drop.count, 4);
+}
+
+static void random_options(struct random *random, turb_compaction_policy policy, struct policy_options *options) {
+  *options = (struct policy_options){.policy = policy,
+                                     .size_ratio = (uint32_t)random_between(random, 2, 12),
+                                     .max_space_amplification_percent = (uint32_t)random_between(random, 10, 300),
+                                     .unit_bytes = UINT64_C(1) << random_between(random, 10, 30),
+                                     .now_s = 2000000};
+  options->fifo_max_bytes = random_between(random, 0, 1) ? options->unit_bytes * random_between(random, 1, 200) : 0;
+  options->ttl_s = options->fifo_max_bytes ? random_between(random, 0, 500) : 1;
+}
+
+/* Sizes from a hundredth of a unit to a hundred thousand units, the older rather the larger; some runs busy, held or of unknown time. */
+static void random_runs(struct random *random, struct policy_tree *tree, bool undisturbed) {
+  tree->count = random_between(random, 0, 150);
+  uint64_t written_s = 1999999;
+  for (size_t i = 0; i < tree->count; i++) {
+    const uint64_t large = random_between(random, 0, 1) ? i * i : 0;
+    tree->runs[i] = (struct policy_run){.bytes = tree->options.unit_bytes * random_between(random, 1, 100 + 300 * large) / 100 + 1,
+                                        .entries = random_between(random, 1, 1000),
+                                        .busy = !undisturbed && random_between(random, 0, 20) == 0,
+                                        .held = !undisturbed && random_between(random, 0, 20) == 0};
+    tree->runs[i].written_by_s = random_between(random, 0, 9) ? written_s : 0;
+    written_s -= random_between(random, 0, 20);
+  }
+}
+
+/* policy_tree checks each pick: neighbours, nothing busy, drops from the oldest end alone and nothing held; and that a fixed point comes. */
+TEST(policy, random_runs_come_to_a_fixed_point_by_legal_picks) {
+  struct random random;
+  random_init(&random, test_seed());
+  static struct policy_tree tree;
+  const uint64_t rounds = test_scale(2000, 5000, 50000);
+  for (uint64_t round = 0; round < rounds; round++) {
+    tree = (struct policy_tree){.fan_in = random_between(&random, 0, 2) ? 0 : random_between(&random, 2, 9)};
+    random_options(&random, policies[round % POLICIES], &tree.options);
+    random_runs(&random, &tree, round % 3 == 0);
+    const uint64_t before = policy_tree_bytes(&tree, 0, tree.count);
+    policy_tree_settle(&tree);
+    CHECK_EQ(policy_next(&tree.options, tree.runs, tree.count).reason, POLICY_NOTHING);
+    CHECK_EQ(policy_tree_bytes(&tree, 0, tree.count) + tree.dropped, before);
+    CHECK(tree.dropped == 0 || tree.options.policy == TURB_COMPACTION_FIFO);
+    if (round % 3 == 0 && tree.options.policy != TURB_COMPACTION_FIFO)
+      CHECK_LE(tree.count, policy_runs_max(&tree.options));
+  }
+}
+
+TEST(policy, of_no_runs_and_of_one_nothing_is_due) {
+  const struct policy_run run = {.bytes = 12345, .entries = 3, .written_by_s = 1000};
+  for (size_t p = 0; p < POLICIES; p++) {
+    const struct policy_options options = {.policy = policies[p],
+                                           .size_ratio = 2,
+                                           .max_space_amplification_percent = 10,
+                                           .unit_bytes = 100,
+                                           .fifo_max_bytes = 1,
+                                           .ttl_s = 1000,
+                                           .now_s = 1999};
+    CHECK_EQ(policy_next(&options, &run, 0).reason, POLICY_NOTHING);
+    CHECK_EQ(policy_next(&options, &run, 1).reason, POLICY_NOTHING);
+    CHECK_EQ(policy_next_drop_s(&options, &run, 0), UINT64_MAX);
+    CHECK_EQ(policy_next_drop_s(&options, &run, 1), policies[p] == TURB_COMPACTION_FIFO ? 2000 : UINT64_MAX);
+  }
 }
