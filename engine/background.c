@@ -2,6 +2,7 @@
 #include "engine/background.h"
 
 #include "base/clock.h"
+#include "engine/compaction.h"
 #include "engine/job.h"
 #include "engine/write.h"
 
@@ -44,29 +45,7 @@ static uint32_t merge_fan_in(const turb_collection *collection) {
 }
 
 static struct policy_pick pick_merge(const turb_collection *collection) {
-  const turb_db *db = collection->db;
-  const struct version *version = collection->version;
-  struct policy_pick pick = {0};
-  if (collection->merging || collection->merge_blocked || version->run_count < 2)
-    return pick;
-  if (collection->merge_held && !collection->merge_requested)
-    return pick;
-  struct policy_run small[64];
-  struct policy_run *runs = small;
-  if (version->run_count > 64)
-    runs = mem_alloc_array(&db->allocator, version->run_count, sizeof *runs);
-  if (!runs)
-    return pick;
-  for (uint32_t r = 0; r < version->run_count; r++)
-    runs[r] = (struct policy_run){.bytes = version->runs[r].bytes, .entries = version->runs[r].entries};
-  const struct policy_options options = {.size_ratio = db->options.size_ratio,
-                                         .max_space_amplification_percent = db->options.max_space_amplification_percent,
-                                         .unit_bytes = db->options.memtable_bytes};
-  pick = collection->merge_requested ? policy_everything(runs, version->run_count) : policy_next(&options, runs, version->run_count);
-  pick = policy_narrow(pick, runs, version->run_count, merge_fan_in(collection));
-  if (runs != small)
-    mem_free(&db->allocator, runs, version->run_count * sizeof *runs);
-  return pick;
+  return compaction_pick(collection, merge_fan_in(collection));
 }
 
 /* Whether the jobs' share has room for another, or nobody else to make room. */
@@ -123,6 +102,9 @@ static struct job *begin_job(turb_db *db, turb_job_kind first, turb_job_kind las
       struct job *job = begin_one(c, kind, &why);
       if (job)
         return job;
+      const uint64_t drop_ns = kind == TURB_JOB_MERGE ? compaction_next_drop_ns(c) : UINT64_MAX;
+      if (drop_ns < *when_ns)
+        *when_ns = drop_ns;
       if (why.status != TURB_OK) {
         c->retry_at_ns = now + RETRY_FIRST_NS;
         *when_ns = c->retry_at_ns;
@@ -192,7 +174,10 @@ static void end_job(struct job *job) {
   const turb_event_kind event = settle(job);
   if (job->status != TURB_OK && job->status != TURB_CANCELLED)
     logger_write(&job->db->logger, LOGGER_ERROR, "%s: a %s failed: %s", job->collection->name,
-                 job->kind == TURB_JOB_FLUSH ? "flush" : "merge", job->error.message);
+                 job->kind == TURB_JOB_FLUSH ? "flush"
+                 : job->drops                ? "drop of runs"
+                                             : "merge",
+                 job->error.message);
   if (event)
     db_send_event(job->db, (turb_event){.kind = event,
                                         .job_kind = job->kind,
@@ -396,9 +381,10 @@ turb_status background_wait_for_flush(turb_collection *collection, uint32_t seal
   return status;
 }
 
-/* More of them than a merge policy that keeps up lets stand: levels of size_ratio - 1 runs each. */
-static uint32_t runs_max(const turb_db *db) {
-  return 4 * db->options.size_ratio + 64;
+/* More of them than a merge policy that keeps up lets stand. */
+static uint32_t runs_max(const turb_collection *collection) {
+  const struct policy_options options = compaction_options(collection);
+  return policy_runs_max(&options);
 }
 
 void background_wait_for_merges(turb_collection *collection) {
@@ -406,7 +392,7 @@ void background_wait_for_merges(turb_collection *collection) {
   const uint64_t begin_ns = clock_monotonic_ns();
   bool waited = false;
   mutex_lock(&db->mutex);
-  while (collection->version->run_count > runs_max(db) && !db->paused && !collection->failures && !atomic_load(&db->log_failed) &&
+  while (collection->version->run_count > runs_max(collection) && !db->paused && !collection->failures && !atomic_load(&db->log_failed) &&
          (collection->merging || pick_merge(collection).reason != POLICY_NOTHING)) {
     waited = true;
     if (!db->workers_started) {

@@ -2,7 +2,7 @@
  * no worker to wait for.
  *
  *   flush   the oldest sealed memtable of a collection becomes a run
- *   merge   a stretch of runs, picked by compactor/policy, becomes one run
+ *   merge   a stretch of runs, picked by compactor/policy, becomes one run; or the oldest runs, picked likewise, are dropped
  *
  * At most one job of each kind runs for a collection. Flushes go first, also before a merge that the thread has begun.
  *

@@ -288,7 +288,25 @@ bool catalog_names_file(const struct catalog *catalog, uint64_t file_number) {
   return false;
 }
 
+uint64_t catalog_written_by_s(const struct catalog *catalog, uint64_t sequence) {
+  size_t begin = 0;
+  for (size_t end = catalog->time_mark_count; begin < end;) {
+    const size_t middle = begin + (end - begin) / 2;
+    if (catalog->time_marks[middle].sequence < sequence) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin < catalog->time_mark_count ? catalog->time_marks[begin].unix_seconds : 0;
+}
+
 /* ---- the snapshot ---- */
+
+static bool is_default(const struct catalog_compaction *c) {
+  return c->policy == TURB_COMPACTION_DEFAULT && c->size_ratio == 0 && c->max_space_amplification_percent == 0 && c->fifo_max_bytes == 0 &&
+         c->ttl_s == 0;
+}
 
 /* Adds what recreates one object. */
 static void snapshot_object(struct version_edit *edit, enum catalog_kind kind, const struct catalog_object *object) {
@@ -298,6 +316,9 @@ static void snapshot_object(struct version_edit *edit, enum catalog_kind kind, c
     edit_add_collection(edit, object->id, collection->name, collection);
     if (collection->flushed_sequence != 0) {
       edit_set_flushed(edit, object->id, collection->flushed_sequence);
+    }
+    if (!is_default(&collection->compaction)) {
+      edit_set_compaction(edit, object->id, &collection->compaction);
     }
     break;
   }

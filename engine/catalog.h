@@ -46,6 +46,12 @@ struct catalog_counters { /* each the next one to use, but last_sequence */
   uint64_t next_file, last_sequence, next_collection, next_job, next_run, next_partition;
 };
 
+struct catalog_compaction { /* how a collection's runs are merged; a field of 0: as the database's options say */
+  turb_compaction_policy policy;
+  uint32_t size_ratio, max_space_amplification_percent;
+  uint64_t fifo_max_bytes, ttl_s;
+};
+
 struct catalog_collection {
   struct catalog_object object;      /* id: the collection's */
   struct catalog_object name_object; /* the index by name */
@@ -56,6 +62,7 @@ struct catalog_collection {
   turb_compression compression;
   int32_t compression_level;
   uint64_t flushed_sequence; /* entries at or below are in tables */
+  struct catalog_compaction compaction;
   size_t name_size;
   char name[TURB_MAX_NAME_BYTES + 1];
 };
@@ -186,6 +193,9 @@ const struct catalog_codebook *catalog_codebook(const struct catalog *catalog, u
 const struct catalog_job *catalog_job(const struct catalog *catalog, uint64_t id);
 bool catalog_is_taken(const struct catalog *catalog, uint64_t file_number, uint64_t partition_id);
 
+/* Unix seconds by which every entry up to the sequence was written, at the latest: those of the first mark at or above it; 0: none is. */
+uint64_t catalog_written_by_s(const struct catalog *catalog, uint64_t sequence);
+
 /* How many of a kind. */
 size_t catalog_count(const struct catalog *catalog, enum catalog_kind kind);
 
@@ -226,6 +236,7 @@ void edit_set_oldest_log(struct version_edit *edit, uint64_t number);
 void edit_add_collection(struct version_edit *edit, uint64_t id, const char *name, const struct catalog_collection *collection);
 void edit_drop_collection(struct version_edit *edit, uint64_t id);
 void edit_set_flushed(struct version_edit *edit, uint64_t collection_id, uint64_t sequence);
+void edit_set_compaction(struct version_edit *edit, uint64_t collection_id, const struct catalog_compaction *compaction);
 void edit_add_run(struct version_edit *edit, uint64_t id, uint64_t collection_id, uint64_t partition_id, uint32_t flags,
                   const uint64_t *table_numbers, size_t table_count);
 void edit_remove_run(struct version_edit *edit, uint64_t id);
@@ -245,7 +256,8 @@ void edit_set_job(struct version_edit *edit, uint64_t job, enum catalog_job_kind
                   size_t input_count, const struct catalog_cut *cuts, size_t cut_count);
 /* Nothing when there is no such record. */
 void edit_end_job(struct version_edit *edit, uint64_t job);
-/* One that follows the last by less than a minute, or is not above it, changes nothing; old marks are thinned. */
+/* Every entry up to the sequence was written by then. One whose sequence is not above the last one's, or whose time is before it, changes
+ * nothing; one that comes less than a minute after the last but one replaces the last; old marks are thinned. */
 void edit_add_time_mark(struct version_edit *edit, uint64_t sequence, uint64_t unix_seconds);
 
 /* ---- version edits: encoding, decoding, walking ---- */
@@ -261,6 +273,7 @@ enum edit_tag { /* docs/format.md 5 */
                 EDIT_COLLECTION = 11,
                 EDIT_COLLECTION_DROP = 13,
                 EDIT_FLUSHED = 15,
+                EDIT_COMPACTION = 16,
                 EDIT_RUN = 21,
                 EDIT_RUN_REMOVED = 23,
                 EDIT_TABLE = 25,
@@ -293,6 +306,7 @@ struct edit_change { /* one decoded change; bytes point into the payload */
       int32_t compression_level;
     } collection;
     uint64_t sequence; /* flushed */
+    struct catalog_compaction compaction;
     struct {
       uint64_t partition_id;
       uint32_t flags;

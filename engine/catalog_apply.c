@@ -27,20 +27,22 @@ struct object_list {
   size_t count, capacity;
 };
 
-struct flushed {
+struct collection_update { /* of what changes in place when the edit is committed */
   struct catalog_collection *collection;
-  uint64_t sequence;
+  enum edit_tag tag; /* EDIT_FLUSHED or EDIT_COMPACTION */
+  uint64_t flushed_sequence;
+  struct catalog_compaction compaction;
 };
 
 struct catalog_stage {
   struct object_list arriving, leaving;
   struct catalog_counters counters;
   uint64_t oldest_log;
-  struct flushed *flushed;
-  size_t flushed_count;
+  struct collection_update *updates;
+  size_t update_count;
   struct catalog_time_mark *marks;
   size_t mark_count;
-  size_t changes; /* the capacity of flushed and marks */
+  size_t changes; /* the capacity of updates and marks */
   bool kinds_leaving[CATALOG_KINDS];
 };
 
@@ -466,20 +468,27 @@ static turb_status stage_addition(struct catalog *catalog, const struct edit_cha
   case EDIT_CODEBOOK: raise(&counters->next_file, change->codebook.file_number + 1); return add_codebook(catalog, change, err);
   case EDIT_JOB: raise(&counters->next_job, change->id + 1); return add_job(catalog, change, err);
   case EDIT_TIME_MARK: stage->marks[stage->mark_count++] = change->time_mark; return TURB_OK;
-  default: return TURB_OK; /* removals; flushed sequences come last */
+  default: return TURB_OK; /* removals; updates of collections come last */
   }
 }
 
-static turb_status stage_flushed(struct catalog *catalog, const struct edit_change *change, turb_error *err) {
-  if (change->tag != EDIT_FLUSHED) {
+static turb_status stage_update(struct catalog *catalog, const struct edit_change *change, turb_error *err) {
+  if (change->tag != EDIT_FLUSHED && change->tag != EDIT_COMPACTION) {
     return TURB_OK;
   }
   struct catalog_collection *collection = staged(catalog, CATALOG_COLLECTION, change->id, 0);
   if (collection == NULL) {
-    return refuse(err, "entries are flushed of the unknown collection", change->id);
+    return refuse(err, change->tag == EDIT_FLUSHED ? "entries are flushed of the unknown collection" : "it tunes the unknown collection",
+                  change->id);
   }
   struct catalog_stage *stage = catalog->stage;
-  stage->flushed[stage->flushed_count++] = (struct flushed){collection, change->sequence};
+  struct collection_update *update = &stage->updates[stage->update_count++];
+  *update = (struct collection_update){.collection = collection, .tag = change->tag};
+  if (change->tag == EDIT_FLUSHED) {
+    update->flushed_sequence = change->sequence;
+  } else {
+    update->compaction = change->compaction;
+  }
   return TURB_OK;
 }
 
@@ -745,30 +754,40 @@ static turb_status check_stage(struct catalog *catalog, turb_error *err) {
 
 /* ---- marks of sequence against time ---- */
 
-/* The distance that marks of an age keep. */
+/* The distance that a mark of an age keeps between those beside it. */
 static uint64_t mark_distance(uint64_t age_seconds) {
   return age_seconds < THIN_FULL_DAYS * SECONDS_DAY    ? SECONDS_MINUTE
          : age_seconds < THIN_HOURS_DAYS * SECONDS_DAY ? SECONDS_HOUR
                                                        : SECONDS_DAY;
 }
 
+/* Whether the mark between two others may go: what was written up to it is then taken for younger, but by less than the distance. */
+static bool is_dispensable(const struct catalog_time_mark *before, const struct catalog_time_mark *after, uint64_t distance_seconds) {
+  return after->unix_seconds - before->unix_seconds < distance_seconds;
+}
+
 static void thin_marks(struct catalog *catalog) {
-  const uint64_t now = catalog->time_marks[catalog->time_mark_count - 1].unix_seconds;
+  struct catalog_time_mark *marks = catalog->time_marks;
+  const uint64_t now = marks[catalog->time_mark_count - 1].unix_seconds;
   size_t kept = 1;
   for (size_t i = 1; i < catalog->time_mark_count; i++) {
-    const struct catalog_time_mark mark = catalog->time_marks[i];
     const bool last = i + 1 == catalog->time_mark_count;
-    if (last || mark.unix_seconds - catalog->time_marks[kept - 1].unix_seconds >= mark_distance(now - mark.unix_seconds)) {
-      catalog->time_marks[kept++] = mark;
+    if (last || !is_dispensable(&marks[kept - 1], &marks[i + 1], mark_distance(now - marks[i].unix_seconds))) {
+      marks[kept++] = marks[i];
     }
   }
   catalog->time_mark_count = kept;
 }
 
 static void add_mark(struct catalog *catalog, const struct catalog_time_mark *mark) {
-  if (catalog->time_mark_count != 0) {
-    const struct catalog_time_mark *last = &catalog->time_marks[catalog->time_mark_count - 1];
-    if (mark->sequence <= last->sequence || mark->unix_seconds < last->unix_seconds + SECONDS_MINUTE) {
+  const size_t count = catalog->time_mark_count;
+  if (count != 0) {
+    struct catalog_time_mark *last = &catalog->time_marks[count - 1];
+    if (mark->sequence <= last->sequence || mark->unix_seconds < last->unix_seconds) {
+      return;
+    }
+    if (count > 1 && is_dispensable(last - 1, mark, SECONDS_MINUTE)) {
+      *last = *mark;
       return;
     }
   }
@@ -801,7 +820,7 @@ static void free_stage(struct catalog *catalog) {
   const turb_allocator *allocator = catalog->allocator;
   mem_free(allocator, stage->arriving.objects, stage->arriving.capacity * sizeof *stage->arriving.objects);
   mem_free(allocator, stage->leaving.objects, stage->leaving.capacity * sizeof *stage->leaving.objects);
-  mem_free(allocator, stage->flushed, stage->changes * sizeof *stage->flushed);
+  mem_free(allocator, stage->updates, stage->changes * sizeof *stage->updates);
   mem_free(allocator, stage->marks, stage->changes * sizeof *stage->marks);
   mem_free(allocator, stage, sizeof *stage);
   catalog->stage = NULL;
@@ -844,9 +863,9 @@ turb_status catalog_stage(struct catalog *catalog, turb_bytes payload, turb_erro
   stage->counters = catalog->counters;
   stage->oldest_log = catalog->oldest_log;
   stage->changes = changes;
-  stage->flushed = mem_alloc(catalog->allocator, changes * sizeof *stage->flushed);
+  stage->updates = mem_alloc(catalog->allocator, changes * sizeof *stage->updates);
   stage->marks = mem_alloc(catalog->allocator, changes * sizeof *stage->marks);
-  if (stage->flushed == NULL || stage->marks == NULL) {
+  if (stage->updates == NULL || stage->marks == NULL) {
     status = no_memory(err);
   }
   if (status == TURB_OK) {
@@ -856,7 +875,7 @@ turb_status catalog_stage(struct catalog *catalog, turb_bytes payload, turb_erro
     status = each_change(catalog, payload, stage_addition, &changes, err);
   }
   if (status == TURB_OK) {
-    status = each_change(catalog, payload, stage_flushed, &changes, err);
+    status = each_change(catalog, payload, stage_update, &changes, err);
   }
   if (status == TURB_OK) {
     status = check_stage(catalog, err);
@@ -928,8 +947,13 @@ void catalog_commit(struct catalog *catalog) {
   for (size_t i = 0; i < stage->leaving.count; i++) {
     drop_object(catalog, stage->leaving.objects[i]);
   }
-  for (size_t i = 0; i < stage->flushed_count; i++) {
-    raise(&stage->flushed[i].collection->flushed_sequence, stage->flushed[i].sequence);
+  for (size_t i = 0; i < stage->update_count; i++) {
+    const struct collection_update *update = &stage->updates[i];
+    if (update->tag == EDIT_FLUSHED) {
+      raise(&update->collection->flushed_sequence, update->flushed_sequence);
+    } else {
+      update->collection->compaction = update->compaction;
+    }
   }
   for (size_t i = 0; i < stage->mark_count; i++) {
     add_mark(catalog, &stage->marks[i]);

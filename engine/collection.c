@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/background.h"
+#include "engine/compaction.h"
 #include "engine/job.h"
 #include "engine/write.h"
 
@@ -50,6 +51,7 @@ static turb_status new_handle(turb_db *db, const struct catalog_collection *from
                                   .compression = from->compression == TURB_COMPRESSION_ZSTD,
                                   .compression_level = from->compression_level};
   table_shape_derive(&c->shape);
+  compaction_set(c, &from->compaction);
   c->fan_in_bound = UINT32_MAX;
   mutex_init(&c->version_mutex);
   *out = c;
@@ -139,7 +141,7 @@ static turb_status check_shape(turb_collection_options *o, turb_error *err) {
   return TURB_OK;
 }
 
-static turb_status check_options(turb_collection_options *o, turb_error *err) {
+static turb_status check_options(turb_collection_options *o, struct catalog_compaction *compaction, turb_error *err) {
   const turb_status status = check_shape(o, err);
   if (status != TURB_OK)
     return status;
@@ -156,12 +158,13 @@ static turb_status check_options(turb_collection_options *o, turb_error *err) {
     o->compression_level = 3;
   if (o->compression_level < -7 || o->compression_level > 19)
     return status_set(err, TURB_INVALID, "compression_level is %d, and must be from -7 to 19", o->compression_level);
-  return TURB_OK;
+  return compaction_check(o->compaction, compaction, err);
 }
 
 /* ---- the public calls ---- */
 
-static turb_status create(turb_db *db, const char *name, const turb_collection_options *o, turb_collection **collection, turb_error *err) {
+static turb_status create(turb_db *db, const char *name, const turb_collection_options *o, const struct catalog_compaction *compaction,
+                          turb_collection **collection, turb_error *err) {
   if (find(db, name))
     return status_set(err, TURB_EXISTS, "there is a collection %s", name);
   struct catalog_collection described = {.dimension = o->dimension,
@@ -170,6 +173,7 @@ static turb_status create(turb_db *db, const char *name, const turb_collection_o
                                          .index = o->index,
                                          .compression = o->compression,
                                          .compression_level = o->compression_level,
+                                         .compaction = *compaction,
                                          .name_size = strlen(name)};
   memcpy(described.name, name, described.name_size);
   struct catalog_counters counters = manifest_catalog(db->manifest)->counters;
@@ -181,6 +185,8 @@ static turb_status create(turb_db *db, const char *name, const turb_collection_o
   struct version_edit edit;
   edit_init(&edit, &db->allocator);
   edit_add_collection(&edit, described.object.id, name, &described);
+  if (o->compaction)
+    edit_set_compaction(&edit, described.object.id, compaction);
   /* What was written before it, to a collection of the same name say, is not this one's. */
   counters.next_collection++;
   counters.next_file = db->next_file;
@@ -199,17 +205,18 @@ turb_status turb_collection_create(turb_db *db, const char *name, const turb_col
                                    turb_error *err) {
   *collection = NULL;
   turb_collection_options o;
+  struct catalog_compaction compaction;
   turb_status status = options_read(options, &o, sizeof o, "turb_collection_options", err);
   if (status == TURB_OK)
     status = check_name(name, err);
   if (status == TURB_OK)
-    status = check_options(&o, err);
+    status = check_options(&o, &compaction, err);
   if (status == TURB_OK)
     status = db_check_writable(db, err);
   if (status != TURB_OK)
     return status;
   mutex_lock(&db->mutex);
-  status = create(db, name, &o, collection, err);
+  status = create(db, name, &o, &compaction, collection, err);
   mutex_unlock(&db->mutex);
   return status;
 }
@@ -260,6 +267,7 @@ turb_status turb_collection_drop(turb_db *db, const char *name, turb_error *err)
   return status;
 }
 
+/* Under db->mutex. */
 static void describe(const turb_collection *c, turb_collection_info *info) {
   *info = (turb_collection_info){.size = sizeof *info,
                                  .id = c->id,
@@ -270,6 +278,7 @@ static void describe(const turb_collection *c, turb_collection_info *info) {
                                  .index = c->index,
                                  .compression = c->shape.compression ? TURB_COMPRESSION_ZSTD : TURB_COMPRESSION_NONE};
   memcpy(info->name, c->name, sizeof info->name);
+  compaction_describe(&c->compaction, info);
 }
 
 turb_status turb_collection_describe(turb_collection *collection, turb_collection_info *info, turb_error *err) {
@@ -277,7 +286,9 @@ turb_status turb_collection_describe(turb_collection *collection, turb_collectio
   if (status != TURB_OK)
     return status;
   turb_collection_info full;
+  mutex_lock(&collection->db->mutex);
   describe(collection, &full);
+  mutex_unlock(&collection->db->mutex);
   return options_write(&full, sizeof full, info, "turb_collection_info", err);
 }
 

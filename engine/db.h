@@ -5,7 +5,8 @@
  *   version.c     what readers see of a collection
  *   collection.c  create, open, drop, list
  *   background.c  which job next; workers; turb_maintain; waiting and cancelling
- *   job.c         a flush or merge from its inputs to the new version, driven by compactor/
+ *   compaction.c  how a collection's runs are merged: options, and the pick of the policy
+ *   job.c         a flush or merge from its inputs to the new version, driven by compactor/; a drop of runs
  *   get.c, iterator.c, loop.c, search.c, snapshot.c  reads
  *   stats.c, event.c, verify.c, dump.c, checkpoint.c
  *
@@ -21,7 +22,7 @@
  *   1. visible_sequence: every entry at or below it is in a memtable or table of the current version of its collection, and none of those
  *      is half of a batch.
  *   2. A reader takes version and visible_sequence together under version_mutex: a merge that is installed later dropped only what neither
- *      a snapshot nor a sequence at or above the visible one at its start can see.
+ *      a snapshot nor a sequence at or above the visible one at its start can see; a run that is dropped was seen by no snapshot.
  *   3. The jobs' reservations are within their share, but for a job that runs alone.
  *   4. A collection's memtables are newest first: [0] takes writes, the others wait for their flush, oldest first.
  */
@@ -57,12 +58,13 @@ struct turb_collection {
   _Atomic bool dropped;
   /* under db->mutex */
   struct memtable_slot *memtables; /* newest first; owned */
-  bool flushing, merging;          /* at most one job of each kind a collection */
-  bool merge_requested;            /* everything into one run (turb_compact) */
-  bool merge_blocked;              /* a merge met corruption: not tried again until the next open */
-  bool merge_held;                 /* a merge was cancelled: none by itself until the next flush */
-  bool version_stale;              /* the catalog went on, but there was no memory for the version: tried again */
-  uint32_t failures;               /* of jobs in a row */
+  struct catalog_compaction compaction;
+  bool flushing, merging; /* at most one job of each kind a collection */
+  bool merge_requested;   /* everything into one run (turb_compact) */
+  bool merge_blocked;     /* a merge met corruption: not tried again until the next open */
+  bool merge_held;        /* a merge was cancelled: none by itself until the next flush */
+  bool version_stale;     /* the catalog went on, but there was no memory for the version: tried again */
+  uint32_t failures;      /* of jobs in a row */
   /* Runs that a merge may take: halved when one met a short budget (1: two, without streams), doubled when one did well. */
   uint32_t fan_in_bound;
   uint64_t retry_at_ns; /* no job before */
@@ -104,7 +106,8 @@ struct db_options { /* checked, defaults filled in */
 
 struct db_counters { /* for statistics; relaxed */
   _Atomic uint64_t user_bytes_written, log_bytes_written, flush_bytes_written, merge_bytes_read, merge_bytes_written;
-  _Atomic uint64_t log_syncs, write_groups, flushes, merges, merges_failed, entries_dropped, stall_us, stalls;
+  _Atomic uint64_t log_syncs, write_groups, flushes, merges, merges_failed, entries_dropped, stall_us, stalls, runs_dropped,
+      run_bytes_dropped;
 };
 
 struct turb_db {
@@ -114,7 +117,7 @@ struct turb_db {
   struct budget budget;
   /* Shares of it, so that none leaves nothing to the others or to readers by pages. */
   struct budget memtable_budget, job_budget, stream_budget;
-  budget_reclaim_fn reclaim_cache;           /* the cache's way of giving memory up, behind the pool's */
+  budget_reclaim_fn reclaim_cache; /* the cache's way of giving memory up, behind the pool's */
   void *reclaim_cache_context;
   struct memtable_pool memtable_pool; /* chunks of released memtables, for the next ones */
   char *path;
@@ -159,6 +162,7 @@ struct turb_db {
 
   pthread_mutex_t snapshot_mutex;
   struct list snapshots;
+  bool dropping; /* runs are being dropped, by who holds mutex: no new snapshot until then; under snapshot_mutex */
 
   /* what keeps the database from closing */
   _Atomic uint64_t live_iterators, live_loops, live_pins, live_results, live_batches;
@@ -168,6 +172,8 @@ struct turb_db {
   struct db_counters counters;
   _Atomic uint64_t obsolete_tables; /* open for readers only */
   _Atomic bool has_dropped;         /* dropped collections may have memtables, which the next leader lets go */
+  _Atomic bool has_fifo;            /* a collection had the policy once: the release of a snapshot may make a drop due */
+  _Atomic uint64_t fixed_unix_s;    /* for tests: the time of day, when not 0 */
   _Atomic bool has_unlogged;        /* memtables may hold entries that no log has */
 };
 
@@ -178,6 +184,9 @@ turb_collection *db_collection(turb_db *db, uint64_t id);
 /* NOT_FOUND for a dropped one, READ_ONLY for a database that takes no writes. */
 TURB_MUST_CHECK turb_status db_check_readable(turb_collection *collection, turb_error *err);
 TURB_MUST_CHECK turb_status db_check_writable(turb_db *db, turb_error *err);
+
+/* The time of day in unix seconds: marks and TTLs go by it. */
+uint64_t db_unix_s(const turb_db *db);
 
 /* Sends an event (under no lock). `event` has its size set here. */
 void db_send_event(turb_db *db, turb_event event);

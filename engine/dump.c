@@ -349,6 +349,7 @@ static const char *change_name(enum edit_tag tag) {
   case EDIT_COLLECTION: return "collection";
   case EDIT_COLLECTION_DROP: return "collection_dropped";
   case EDIT_FLUSHED: return "flushed";
+  case EDIT_COMPACTION: return "compaction";
   case EDIT_RUN: return "run";
   case EDIT_RUN_REMOVED: return "run_removed";
   case EDIT_TABLE: return "table";
@@ -367,6 +368,15 @@ static const char *change_name(enum edit_tag tag) {
   return "change";
 }
 
+static void compaction_fields(struct dump_lines *lines, const struct edit_change *change) {
+  dump_line_number(lines, "collection", change->id);
+  dump_line_number(lines, "policy", (uint64_t)change->compaction.policy);
+  dump_line_number(lines, "size_ratio", change->compaction.size_ratio);
+  dump_line_number(lines, "max_space_amplification_percent", change->compaction.max_space_amplification_percent);
+  dump_line_number(lines, "fifo_max_bytes", change->compaction.fifo_max_bytes);
+  dump_line_number(lines, "ttl_s", change->compaction.ttl_s);
+}
+
 static bool change_line(struct dump *d, const struct edit_change *change) {
   struct dump_lines *lines = &d->lines;
   dump_line_begin(lines, change_name(change->tag));
@@ -375,6 +385,7 @@ static bool change_line(struct dump *d, const struct edit_change *change) {
   case EDIT_COLLECTION: collection_fields(lines, change); break;
   case EDIT_TABLE: table_fields(lines, &change->table); break;
   case EDIT_RUN: run_fields(lines, change); break;
+  case EDIT_COMPACTION: compaction_fields(lines, change); break;
   case EDIT_FLUSHED:
     dump_line_number(lines, "collection", change->id);
     dump_line_number(lines, "sequence", change->sequence);

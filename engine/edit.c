@@ -10,6 +10,7 @@
 
 /* A bound may be the successor of the largest key. */
 #define EDIT_MAX_BOUND_BYTES (TURB_MAX_KEY_BYTES + 1)
+#define EDIT_MAX_SIZE_RATIO  64
 
 /* ---- building ---- */
 
@@ -103,6 +104,17 @@ void edit_drop_collection(struct version_edit *edit, uint64_t id) {
 
 void edit_set_flushed(struct version_edit *edit, uint64_t collection_id, uint64_t sequence) {
   put_numbers(edit, EDIT_FLUSHED, 2, collection_id, sequence);
+}
+
+void edit_set_compaction(struct version_edit *edit, uint64_t collection_id, const struct catalog_compaction *compaction) {
+  const size_t begin = field_begin(edit, EDIT_COMPACTION);
+  put_number(edit, collection_id);
+  put_number(edit, compaction->policy);
+  put_number(edit, compaction->size_ratio);
+  put_number(edit, compaction->max_space_amplification_percent);
+  put_number(edit, compaction->fifo_max_bytes);
+  put_number(edit, compaction->ttl_s);
+  field_end(edit, begin);
 }
 
 void edit_add_run(struct version_edit *edit, uint64_t id, uint64_t collection_id, uint64_t partition_id, uint32_t flags,
@@ -307,6 +319,25 @@ static turb_status get_collection(struct reader *field, struct edit_change *chan
   return TURB_OK;
 }
 
+static turb_status get_compaction(struct reader *field, struct edit_change *change, turb_error *err) {
+  change->id = change->collection_id = get_id(field);
+  const uint64_t policy = get_bounded(field, UINT32_MAX);
+  change->compaction.size_ratio = (uint32_t)get_bounded(field, EDIT_MAX_SIZE_RATIO);
+  change->compaction.max_space_amplification_percent = (uint32_t)get_bounded(field, UINT32_MAX);
+  change->compaction.fifo_max_bytes = reader_varint(field);
+  change->compaction.ttl_s = reader_varint(field);
+  if (field->failed || change->compaction.size_ratio == 1) {
+    field->failed = true;
+    return TURB_OK;
+  }
+  if (policy > TURB_COMPACTION_FIFO) {
+    return status_set(err, TURB_NEWER_FORMAT, "collection %llu has a compaction policy that this library does not know",
+                      (unsigned long long)change->id);
+  }
+  change->compaction.policy = (turb_compaction_policy)policy;
+  return TURB_OK;
+}
+
 static void get_run(struct reader *field, struct edit_change *change) {
   change->id = get_id(field);
   change->collection_id = get_id(field);
@@ -418,6 +449,7 @@ static turb_status get_change(uint64_t tag, struct reader *field, struct edit_ch
     change->id = change->collection_id = get_id(field);
     change->sequence = reader_varint(field);
     break;
+  case EDIT_COMPACTION: return get_compaction(field, change, err);
   case EDIT_RUN: get_run(field, change); break;
   case EDIT_TABLE: get_table(field, change); break;
   case EDIT_PARTITION: get_partition(field, change); break;

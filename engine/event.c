@@ -1,4 +1,5 @@
 /* engine/event: what the embedder is told: events, log lines, and the checks that every call begins with. */
+#include "base/clock.h"
 #include "engine/db.h"
 
 void db_send_event(turb_db *db, turb_event event) {
@@ -8,6 +9,11 @@ void db_send_event(turb_db *db, turb_event event) {
   if (!event.text)
     event.text = "";
   db->options.on_event(db->options.callback_context, &event);
+}
+
+uint64_t db_unix_s(const turb_db *db) {
+  const uint64_t fixed = atomic_load_explicit(&db->fixed_unix_s, memory_order_relaxed);
+  return fixed ? fixed : clock_realtime_ns() / CLOCK_NS_PER_SECOND;
 }
 
 char *db_path(const turb_db *db, enum name_kind kind, uint64_t number) {

@@ -87,9 +87,16 @@ turb_status job_create_merge(turb_collection *collection, const struct policy_pi
     const struct version_run *run = &job->version->runs[pick->first + i];
     job->runs[i] = &run->view;
     job->run_ids[i] = run->id;
+    if (policy_drops(pick->reason)) {
+      atomic_fetch_add(&job->progress.entries_total, run->entries);
+      atomic_fetch_add(&job->progress.bytes_total, run->bytes);
+    }
   }
   job->bottom = pick->bottom;
   job->reason = pick->reason;
+  job->drops = policy_drops(pick->reason);
+  if (job->drops)
+    job->oldest_sequence = job->version->runs[pick->first + pick->count - 1].smallest_sequence;
   collection->merging = true;
   list_push_back(&job->db->jobs, &job->link);
   *out = job;
@@ -137,6 +144,20 @@ static void send_event(const struct job *job, turb_event_kind kind) {
   db_send_event(job->db, event);
 }
 
+static void send_drop_event(const struct job *job) {
+  const char *text = job->reason == POLICY_DROP_AGE ? "the oldest runs were older than ttl_s" : "the tables had more than fifo_max_bytes";
+  db_send_event(job->db, (turb_event){.kind = TURB_EVENT_DROPPED,
+                                      .job_kind = job->kind,
+                                      .job = job->id,
+                                      .collection = job->collection->name,
+                                      .entries_done = atomic_load(&job->progress.entries_total),
+                                      .entries_total = atomic_load(&job->progress.entries_total),
+                                      .bytes_done = atomic_load(&job->progress.bytes_total),
+                                      .bytes_total = atomic_load(&job->progress.bytes_total),
+                                      .value = job->dropped_runs,
+                                      .text = text});
+}
+
 static turb_status open_merge(struct job *job, turb_error *err) {
   const struct merge_job_options options = {
       .env = &job->db->job_env,
@@ -166,6 +187,8 @@ static turb_status open_merge(struct job *job, turb_error *err) {
 
 bool job_step(struct job *job, uint64_t deadline_ns) {
   bool done = false;
+  if (job->drops)
+    return true;
   if (!job->merge)
     job->status = open_merge(job, &job->error);
   while (job->status == TURB_OK && !done) {
@@ -236,6 +259,8 @@ void job_refresh_version(turb_collection *collection) {
 
 /* Adds the outputs as one new run. */
 static void edit_outputs(struct job *job, struct version_edit *edit, uint64_t run_id) {
+  if (job->drops)
+    return;
   size_t count;
   const struct merge_output *outputs = merge_job_outputs(job->merge, &count);
   if (!count)
@@ -261,6 +286,17 @@ static void edit_inputs(struct job *job, struct version_edit *edit) {
   }
 }
 
+/* What a flush says beside its table: up to where entries are in tables, the logs that are needed, and that they were written by now. */
+static void edit_flush(struct job *job, struct version_edit *edit) {
+  turb_db *db = job->db;
+  const uint64_t last = memtable_last_sequence(job->slot->memtable), visible = atomic_load(&db->visible_sequence);
+  edit_set_flushed(edit, job->collection->id, last);
+  edit_add_time_mark(edit, last > visible ? last : visible, db_unix_s(db));
+  job->slot->flushed = true; /* for the oldest log; taken back when the edit fails */
+  if (db->log)
+    edit_set_oldest_log(edit, job_oldest_log(db));
+}
+
 static turb_status install(struct job *job, turb_error *err) {
   turb_db *db = job->db;
   struct version_edit edit;
@@ -268,28 +304,52 @@ static turb_status install(struct job *job, turb_error *err) {
   const uint64_t run_id = manifest_catalog(db->manifest)->counters.next_run;
   edit_outputs(job, &edit, run_id);
   edit_inputs(job, &edit);
-  if (job->slot) {
-    edit_set_flushed(&edit, job->collection->id, memtable_last_sequence(job->slot->memtable));
-    job->slot->flushed = true; /* for the oldest log; taken back when the edit fails */
-    if (db->log)
-      edit_set_oldest_log(&edit, job_oldest_log(db));
-  }
+  if (job->slot)
+    edit_flush(job, &edit);
   job_edit_counters(db, &edit);
   const turb_status status = manifest_append(db->manifest, &edit, err);
   edit_free(&edit);
   if (status != TURB_OK) {
     if (job->slot)
       job->slot->flushed = false;
-    if (!manifest_is_settled(db->manifest))
+    if (job->merge && !manifest_is_settled(db->manifest))
       merge_job_keep(job->merge); /* the edit may yet turn out to have happened */
     return status;
   }
-  merge_job_keep(job->merge);
+  if (job->merge)
+    merge_job_keep(job->merge);
   for (uint32_t r = 0; r < job->run_count; r++)
     for (uint32_t t = 0; t < job->runs[r]->count; t++)
       table_make_obsolete(job->runs[r]->sources[t].table);
   job_refresh_version(job->collection);
   return TURB_OK;
+}
+
+/* Whether no snapshot sees the runs that are to be dropped; then none is created until allow_snapshots. */
+static bool fence_snapshots(const struct job *job) {
+  turb_db *db = job->db;
+  mutex_lock(&db->snapshot_mutex);
+  struct list *last = list_last(&db->snapshots);
+  db->dropping = !last || LIST_ENTRY(last, struct turb_snapshot, link)->sequence < job->oldest_sequence;
+  const bool fenced = db->dropping;
+  mutex_unlock(&db->snapshot_mutex);
+  return fenced;
+}
+
+static void allow_snapshots(turb_db *db) {
+  mutex_lock(&db->snapshot_mutex);
+  db->dropping = false;
+  mutex_unlock(&db->snapshot_mutex);
+}
+
+/* Drops the runs, unless a snapshot came to see them meanwhile: then nothing is done, and the policy finds them held. */
+static turb_status install_drop(struct job *job, turb_error *err) {
+  if (!fence_snapshots(job))
+    return TURB_OK;
+  const turb_status status = install(job, err);
+  allow_snapshots(job->db);
+  job->dropped_runs = status == TURB_OK ? job->run_count : 0;
+  return status;
 }
 
 /* Takes the logs that no memtable needs any more from the list; *count of them are at its front. */
@@ -321,6 +381,11 @@ static void remove_obsolete_logs(turb_db *db) {
 
 static void count_job(struct job *job) {
   struct db_counters *counters = &job->db->counters;
+  if (job->drops) {
+    atomic_fetch_add(&counters->runs_dropped, job->dropped_runs);
+    atomic_fetch_add(&counters->run_bytes_dropped, job->dropped_runs ? atomic_load(&job->progress.bytes_total) : 0);
+    return;
+  }
   const uint64_t written = atomic_load(&job->progress.bytes_written);
   if (job->kind == TURB_JOB_FLUSH) {
     atomic_fetch_add(&counters->flush_bytes_written, written);
@@ -342,7 +407,7 @@ void job_end(struct job *job) {
   if (job->status == TURB_OK && atomic_load(&collection->dropped))
     job->status = status_set(&job->error, TURB_CANCELLED, "the collection was dropped");
   if (job->status == TURB_OK)
-    job->status = install(job, &job->error);
+    job->status = job->drops ? install_drop(job, &job->error) : install(job, &job->error);
   mutex_unlock(&db->mutex);
   count_job(job);
   merge_job_close(job->merge);
@@ -352,7 +417,10 @@ void job_end(struct job *job) {
   job->version = NULL;
   if (job->status == TURB_OK && job->kind == TURB_JOB_FLUSH)
     remove_obsolete_logs(db);
-  send_event(job, TURB_EVENT_JOB_END);
+  if (!job->drops)
+    send_event(job, TURB_EVENT_JOB_END);
+  else if (job->dropped_runs)
+    send_drop_event(job);
 }
 
 void job_free(struct job *job) {

@@ -1,10 +1,11 @@
-/* engine/job: one flush or merge, from its inputs to the new version.
+/* engine/job: one flush or merge, from its inputs to the new version; or the drop of the oldest runs, which has nothing to write.
  *
  *   job_create (under db->mutex) -> job_step ... -> job_end (installs, or leaves everything as it was) -> job_free
  *
  * Invariants
  *  1. From job_create to job_end the collection's `flushing` or `merging` is set.
- *  2. New tables are synced, and their folder is, before the edit that names them; inputs leave after it.
+ *  2. A drop is a job of kind MERGE to everybody but its events. It happens only when no snapshot sees the runs at that moment.
+ *  3. New tables are synced, and their folder is, before the edit that names them; inputs leave after it.
  * Threads: one at a time; progress from any.
  */
 #ifndef TURB_ENGINE_JOB_H
@@ -22,6 +23,7 @@ struct job {
   uint64_t id;
   struct merge_progress progress;
   struct merge_job *merge;
+  bool drops;                 /* its runs are dropped, not merged */
   struct version *version;    /* keeps the inputs */
   struct memtable_slot *slot; /* of a flush */
   struct source memtable;
@@ -32,6 +34,8 @@ struct job {
   size_t snapshot_count;
   bool bottom;
   enum policy_reason reason;
+  uint64_t oldest_sequence;      /* of a drop: the smallest in its runs */
+  uint32_t dropped_runs;         /* by it */
   uint64_t memory_bytes;         /* reserved of the jobs' share */
   bool paged;                    /* a merge without streams */
   uint64_t begin_ns, paid_bytes; /* rate limit */
@@ -40,7 +44,7 @@ struct job {
   turb_error error;
 };
 
-/* A flush of the collection's oldest sealed memtable, or a merge as picked. Under db->mutex. */
+/* A flush of the collection's oldest sealed memtable, or a merge or drop as picked. Under db->mutex. */
 TURB_MUST_CHECK turb_status job_create_flush(turb_collection *collection, struct job **job, turb_error *err);
 TURB_MUST_CHECK turb_status job_create_merge(turb_collection *collection, const struct policy_pick *pick, struct job **job,
                                              turb_error *err);

@@ -33,9 +33,8 @@ turb_status options_write(const void *full, size_t full_size, void *given, const
   return TURB_OK;
 }
 
-/* 0 becomes the default; out of bounds is INVALID. */
-static turb_status bounded(const char *name, uint64_t given, uint64_t fallback, uint64_t low, uint64_t high, uint64_t *value,
-                           turb_error *err) {
+turb_status options_bounded(const char *name, uint64_t given, uint64_t fallback, uint64_t low, uint64_t high, uint64_t *value,
+                            turb_error *err) {
   *value = given ? given : fallback;
   if (*value >= low && *value <= high)
     return TURB_OK;
@@ -74,7 +73,7 @@ turb_status options_check(const turb_options *given, struct db_options *options,
   *allocator = o.allocator ? *o.allocator : *alloc_default();
   uint64_t v;
 #define BOUNDED(name, fallback, low, high)                                                                                                 \
-  if ((status = bounded(#name, (uint64_t)o.name, fallback, low, high, &v, err)) != TURB_OK)                                                \
+  if ((status = options_bounded(#name, (uint64_t)o.name, fallback, low, high, &v, err)) != TURB_OK)                                        \
   return status
   BOUNDED(memory_budget_bytes, 512 * MIB, 8 * MIB, 1024 * GIB);
   options->memory_budget_bytes = v;
@@ -82,9 +81,9 @@ turb_status options_check(const turb_options *given, struct db_options *options,
   options->memtable_bytes = smaller(v, options_memtable_share(options->memory_budget_bytes) / 2); /* one fills while one is flushed */
   BOUNDED(table_bytes, 256 * MIB, 64 * KIB, 16 * GIB);
   options->table_bytes = v;
-  BOUNDED(size_ratio, 10, 2, 64);
+  BOUNDED(size_ratio, 10, OPTIONS_SIZE_RATIO_MIN, OPTIONS_SIZE_RATIO_MAX);
   options->size_ratio = (uint32_t)v;
-  BOUNDED(max_space_amplification_percent, 100, 10, 1000);
+  BOUNDED(max_space_amplification_percent, 100, OPTIONS_SPACE_PERCENT_MIN, OPTIONS_SPACE_PERCENT_MAX);
   options->max_space_amplification_percent = (uint32_t)v;
   BOUNDED(ring_entries, 256, 8, 4096);
   options->ring_entries = (uint32_t)v;

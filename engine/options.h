@@ -12,6 +12,14 @@ struct db_options;
 TURB_MUST_CHECK turb_status options_read(const void *given, void *known, size_t known_size, const char *what, turb_error *err);
 /* Fills a caller's info struct (which begins with its own size) as far as it reaches. INVALID: a size that is too small or unset. */
 TURB_MUST_CHECK turb_status options_write(const void *full, size_t full_size, void *given, const char *what, turb_error *err);
+/* 0 becomes the fallback; *value is out of bounds: INVALID. */
+TURB_MUST_CHECK turb_status options_bounded(const char *name, uint64_t given, uint64_t fallback, uint64_t low, uint64_t high,
+                                            uint64_t *value, turb_error *err);
+#define OPTIONS_SIZE_RATIO_MIN    2u
+#define OPTIONS_SIZE_RATIO_MAX    64u
+#define OPTIONS_SPACE_PERCENT_MIN 10u
+#define OPTIONS_SPACE_PERCENT_MAX 1000u
+
 /* The options of turb_open, with defaults. INVALID names the option, its value and the bounds. */
 TURB_MUST_CHECK turb_status options_check(const turb_options *given, struct db_options *options, turb_allocator *allocator,
                                           turb_error *err);

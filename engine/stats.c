@@ -89,6 +89,8 @@ static void copy_counters(turb_db *db, turb_stats *stats) {
   stats->entries_dropped = atomic_load(&counters->entries_dropped);
   stats->stall_us = atomic_load(&counters->stall_us);
   stats->stalls = atomic_load(&counters->stalls);
+  stats->runs_dropped = atomic_load(&counters->runs_dropped);
+  stats->run_bytes_dropped = atomic_load(&counters->run_bytes_dropped);
   stats->obsolete_tables = atomic_load(&db->obsolete_tables);
   stats->last_sequence = atomic_load(&db->visible_sequence);
   stats->durable_sequence = atomic_load(&db->durable_sequence);

@@ -145,7 +145,8 @@ typedef enum turb_event_kind {
   TURB_EVENT_RESUMED = 6,
   TURB_EVENT_READ_ONLY = 7,  /* a log sync failed: the database takes no more writes */
   TURB_EVENT_CORRUPTION = 8, /* damage found; text names file and offset */
-  TURB_EVENT_SALVAGED = 9    /* recovery skipped damaged log records by request; value: bytes */
+  TURB_EVENT_SALVAGED = 9,   /* recovery skipped damaged log records by request; value: bytes */
+  TURB_EVENT_DROPPED = 10    /* FIFO dropped the oldest runs: entries_total, bytes_total of them; value: runs; text: why */
 } turb_event_kind;
 
 typedef enum turb_job_kind { TURB_JOB_NONE = 0, TURB_JOB_FLUSH = 1, TURB_JOB_MERGE = 2, TURB_JOB_INDEX = 3, TURB_JOB_IMPORT = 4 } turb_job_kind;
@@ -233,6 +234,19 @@ typedef enum turb_compaction_policy {
   TURB_COMPACTION_FIFO = 4            /* the oldest runs are dropped by size or age, with everything in them */
 } turb_compaction_policy;
 
+typedef struct turb_compaction_options {
+  size_t size;
+  turb_compaction_policy policy;
+  uint32_t size_ratio;                      /* default: the database's; 2 to 64 */
+  uint32_t max_space_amplification_percent; /* lazy levelling alone. Default: the database's; 10 to 1000 */
+  uint64_t fifo_max_bytes;                  /* FIFO alone: the oldest runs are dropped while the tables have more bytes. The newest run stays.
+                                               0: no bound */
+  uint64_t ttl_s;                           /* FIFO alone: a run is dropped when it is the oldest and all its entries are older than so many
+                                               seconds. 0: no bound; FIFO needs one of the two */
+} turb_compaction_options;
+#define TURB_COMPACTION_OPTIONS_INIT                                                                                                        \
+  { .size = sizeof(turb_compaction_options) }
+
 typedef struct turb_collection_options {
   size_t size;
   uint32_t dimension; /* 1 to 65,536 components (bits for TURB_BITS); no default */
@@ -241,6 +255,7 @@ typedef struct turb_collection_options {
   turb_index index;   /* default: exact */
   turb_compression compression; /* default none; ZSTD: byte-shuffled blocks */
   int32_t compression_level;    /* zstd's; default 3; -7 to 19 */
+  const turb_compaction_options *compaction; /* default: lazy levelling by the database's options */
 } turb_collection_options;
 #define TURB_COLLECTION_OPTIONS_INIT                                                                                                        \
   { .size = sizeof(turb_collection_options) }
@@ -252,6 +267,11 @@ TURB_CHECKED turb_status turb_collection_create(turb_db *db, const char *name, c
 TURB_CHECKED turb_status turb_collection_open(turb_db *db, const char *name, turb_collection **collection, turb_error *error);
 /* Durable when it returns. Live iterators go on reading what they see; files leave with the last of them. */
 TURB_CHECKED turb_status turb_collection_drop(turb_db *db, const char *name, turb_error *error);
+/* Changes how the collection's runs are merged from now on (NULL: everything to its default). Durable when it returns; a running merge ends
+ * as it began. With FIFO, background work begins at once to drop what lies beyond the bounds: TURB_EVENT_DROPPED tells. A live iterator goes
+ * on reading what was dropped; a live snapshot keeps the runs that it sees from being dropped. */
+TURB_CHECKED turb_status turb_collection_set_compaction(turb_collection *collection, const turb_compaction_options *options,
+                                                        turb_error *error);
 
 typedef struct turb_collection_info {
   size_t size; /* set by the caller: sizeof(turb_collection_info) */
@@ -263,6 +283,11 @@ typedef struct turb_collection_info {
   turb_metric metric;
   turb_index index;
   turb_compression compression;
+  turb_compaction_policy policy;            /* never TURB_COMPACTION_DEFAULT */
+  uint32_t size_ratio;                      /* these four as they were set; 0: the database's option, or no bound */
+  uint32_t max_space_amplification_percent;
+  uint64_t fifo_max_bytes;
+  uint64_t ttl_s;
 } turb_collection_info;
 TURB_CHECKED turb_status turb_collection_describe(turb_collection *collection, turb_collection_info *info, turb_error *error);
 /* Calls `each` for every collection in the order of names; a `false` from it ends the walk. */
@@ -611,6 +636,7 @@ typedef struct turb_stats {
   uint64_t stall_us, stalls;
   uint64_t obsolete_tables; /* kept alive by readers only */
   uint64_t ring_calls;      /* io_uring: submissions, and system calls that only waited or fetched completions */
+  uint64_t runs_dropped, run_bytes_dropped; /* by FIFO: beyond fifo_max_bytes or older than ttl_s */
 } turb_stats;
 TURB_CHECKED turb_status turb_get_stats(turb_db *db, turb_stats *stats, turb_error *error);
 

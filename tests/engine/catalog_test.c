@@ -368,22 +368,100 @@ TEST(catalog, ranges_taken_go_with_their_table_or_partition) {
   fixture_free(&f);
 }
 
-TEST(catalog, time_marks_are_a_minute_apart_and_thinned_with_age) {
+TEST(catalog, time_marks_are_thinned_with_age) {
   struct fixture f;
   fixture_init(&f);
   uint64_t seconds = 1000;
   for (uint64_t i = 1; i <= 20000; i++) {
-    edit_add_time_mark(&f.edit, i, seconds += i % 2 == 0 ? 61 : 30);
+    edit_add_time_mark(&f.edit, i, seconds += i % 2 == 0 ? 61 : 10);
     if (i % 100 == 0) {
       apply(&f);
     }
   }
-  /* One in 91 seconds for ten days: the last two days whole, the others by the hour, and what came since the last thinning. */
-  CHECK(f.catalog.time_mark_count > 1900 && f.catalog.time_mark_count < 1900 + 250 + 1024);
-  for (size_t i = 1; i < f.catalog.time_mark_count; i++) {
+  /* Two in 71 seconds for eight days: the last two days whole, the others two an hour at most, and what came since the last thinning. */
+  CHECK(f.catalog.time_mark_count > 4800 && f.catalog.time_mark_count < 4900 + 300 + 1024);
+  for (size_t i = 2; i < f.catalog.time_mark_count; i++) {
     CHECK(f.catalog.time_marks[i].sequence > f.catalog.time_marks[i - 1].sequence);
-    CHECK(f.catalog.time_marks[i].unix_seconds >= f.catalog.time_marks[i - 1].unix_seconds + 60);
+    CHECK(f.catalog.time_marks[i].unix_seconds >= f.catalog.time_marks[i - 2].unix_seconds + 60);
   }
+  /* What thinning left tells the time of each sequence, late by less than an hour. */
+  seconds = 1000;
+  for (uint64_t i = 1; i <= 20000; i++) {
+    seconds += i % 2 == 0 ? 61 : 10;
+    const uint64_t written_s = catalog_written_by_s(&f.catalog, i);
+    CHECK(written_s >= seconds && written_s < seconds + 3600);
+  }
+  fixture_free(&f);
+}
+
+TEST(catalog, a_time_mark_goes_when_those_beside_it_are_near) {
+  struct fixture f;
+  fixture_init(&f);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 1), 0);
+  /* The second is followed by the third in the minute of the first. The time of the fifth and the sequence of the sixth do not fit. */
+  static const struct catalog_time_mark marks[] = {{10, 1000}, {20, 1030}, {30, 1050}, {40, 9000}, {50, 8000}, {35, 9100}};
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+    edit_add_time_mark(&f.edit, marks[i].sequence, marks[i].unix_seconds);
+    apply(&f);
+  }
+  CHECK_EQ(f.catalog.time_mark_count, 3);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 1), 1000);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 10), 1000);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 11), 1050);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 31), 9000);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 40), 9000);
+  CHECK_EQ(catalog_written_by_s(&f.catalog, 41), 0);
+  fixture_free(&f);
+}
+
+/* ---- compaction ---- */
+
+static const struct catalog_compaction fifo = {
+    .policy = TURB_COMPACTION_FIFO, .size_ratio = 4, .fifo_max_bytes = UINT64_C(1) << 50, .ttl_s = 86400};
+
+TEST(catalog, compaction_is_set_replaced_and_goes_with_its_collection) {
+  struct fixture f;
+  fixture_init(&f);
+  base_state(&f);
+  CHECK_EQ(catalog_collection(&f.catalog, 1)->compaction.policy, TURB_COMPACTION_DEFAULT);
+  edit_set_compaction(&f.edit, 1, &fifo);
+  apply(&f);
+  const struct catalog_compaction *now = &catalog_collection(&f.catalog, 1)->compaction;
+  CHECK_EQ(now->policy, TURB_COMPACTION_FIFO);
+  CHECK_EQ(now->size_ratio, 4);
+  CHECK_EQ(now->fifo_max_bytes, UINT64_C(1) << 50);
+  CHECK_EQ(now->ttl_s, 86400);
+  /* A snapshot brings it back, an edit that fails changes nothing. */
+  struct catalog copy;
+  catalog_init(&copy, f.catalog.allocator);
+  CHECK_OK(catalog_snapshot(&f.catalog, &f.edit, NULL));
+  CHECK_OK(catalog_apply(&copy, &f.edit, NULL));
+  CHECK_EQ(catalog_collection(&copy, 1)->compaction.ttl_s, 86400);
+  CHECK_EQ(catalog_collection(&copy, 1)->flushed_sequence, 30);
+  catalog_free(&copy);
+  edit_clear(&f.edit);
+  const struct catalog_compaction none = {0};
+  edit_set_compaction(&f.edit, 1, &none);
+  edit_set_compaction(&f.edit, 9, &none);
+  refused(&f, "tunes the unknown collection 9");
+  CHECK_EQ(catalog_collection(&f.catalog, 1)->compaction.ttl_s, 86400);
+  edit_set_compaction(&f.edit, 1, &none);
+  apply(&f);
+  CHECK_EQ(catalog_collection(&f.catalog, 1)->compaction.ttl_s, 0);
+  /* In the edit that adds the collection. */
+  edit_add_collection(&f.edit, 2, "two", &plain);
+  edit_set_compaction(&f.edit, 2, &fifo);
+  apply(&f);
+  CHECK_EQ(catalog_collection(&f.catalog, 2)->compaction.size_ratio, 4);
+  struct catalog_compaction odd = fifo;
+  odd.policy = (turb_compaction_policy)5;
+  edit_set_compaction(&f.edit, 2, &odd);
+  CHECK_STATUS(catalog_apply(&f.catalog, &f.edit, NULL), TURB_NEWER_FORMAT);
+  edit_clear(&f.edit);
+  odd = fifo;
+  odd.size_ratio = 1;
+  edit_set_compaction(&f.edit, 2, &odd);
+  CHECK_STATUS(catalog_apply(&f.catalog, &f.edit, NULL), TURB_CORRUPTION);
   fixture_free(&f);
 }
 
@@ -433,6 +511,7 @@ static void build_all(struct version_edit *edit) {
   const struct catalog_segment_table slot = {.file_number = 11, .row_base = 3, .clip_lower = TURB_STR("g"), .clip_upper = TURB_STR("i")};
   edit_add_segment(edit, 21, 1, 3, 2, 1, &slot, 1);
   edit_set_job(edit, 7, CATALOG_JOB_MERGE, 1, (const uint64_t[]){1}, 1, (const struct catalog_cut[]){{0, 22}}, 1);
+  edit_set_compaction(edit, 1, &fifo);
   edit_add_time_mark(edit, 25, 1700000000);
 }
 
