@@ -6,14 +6,16 @@
 
 #include "command.h"
 #include "database.h"
+#include "tuning.h"
 
 static const struct option_spec *const database_shared[] = {database_options, write_options, output_options, NULL};
+static const struct option_spec *const create_shared[] = {tuning_options, database_options, write_options, output_options, NULL};
 static const struct option_spec *const list_shared[] = {database_options, output_options, NULL};
 
 /* ---- create ---- */
 
 struct create_settings {
-  struct database_settings database;
+  struct tuning_settings tuning;
   uint64_t dimension;
   int type, metric, index, compression;
   int64_t level;
@@ -59,7 +61,7 @@ static int create_run(struct output *out, void *given, int count, char **operand
     return options_refuse(&command_create, "--dimension is missing");
   }
   struct session session = {0};
-  int code = session_open(&session, &command_create, &settings->database, SESSION_CREATE);
+  int code = session_open(&session, &command_create, &settings->tuning.database, SESSION_CREATE);
   if (code >= 0) {
     return code;
   }
@@ -70,6 +72,8 @@ static int create_run(struct output *out, void *given, int count, char **operand
   options.index = (turb_index)settings->index;
   options.compression = (turb_compression)settings->compression;
   options.compression_level = (int32_t)settings->level;
+  turb_compaction_options compaction;
+  options.compaction = tuning_read(&settings->tuning, NULL, &compaction) ? &compaction : NULL;
   turb_error err = TURB_ERROR_INIT;
   turb_collection *collection = NULL;
   turb_collection_info info = {.size = sizeof info};
@@ -92,7 +96,7 @@ const struct command command_create = {
     .operands = "NAME",
     .summary = "Makes a collection, and the database when it is missing",
     .options = create_options,
-    .shared = database_shared,
+    .shared = create_shared,
     .min_operands = 1,
     .max_operands = 1,
     .settings_bytes = sizeof(struct create_settings),
@@ -138,8 +142,9 @@ static bool print_collection(void *context, const turb_collection_info *info) {
   const char *type = option_choice_name(type_choices, (int)info->type);
   const char *metric = option_choice_name(metric_choices, (int)info->metric);
   if (!out->json) {
-    output_format(out, "%-24s  %6" PRIu32 "  %-4s  %-13s  %-7s  %s\n", info->name, info->dimension, type, metric,
-                  option_choice_name(index_choices, (int)info->index), option_choice_name(compression_choices, (int)info->compression));
+    output_format(out, "%-24s  %6" PRIu32 "  %-4s  %-13s  %-7s  %-11s  %s\n", info->name, info->dimension, type, metric,
+                  option_choice_name(index_choices, (int)info->index), option_choice_name(compression_choices, (int)info->compression),
+                  option_choice_name(policy_choices, (int)info->policy));
     return output_open(out);
   }
   output_begin(out);
@@ -151,6 +156,7 @@ static bool print_collection(void *context, const turb_collection_info *info) {
   output_json_text(out, "index", option_choice_name(index_choices, (int)info->index));
   output_json_text(out, "compression", option_choice_name(compression_choices, (int)info->compression));
   output_json_number(out, "row_bytes", info->row_bytes);
+  tuning_print(out, info);
   output_end(out);
   return output_open(out);
 }
@@ -165,7 +171,7 @@ static int collections_run(struct output *out, void *given, int count, char **op
     return code;
   }
   if (!out->json) {
-    output_format(out, "%-24s  %6s  %-4s  %-13s  %-7s  %s\n", "NAME", "DIM", "TYPE", "METRIC", "INDEX", "COMPRESSION");
+    output_format(out, "%-24s  %6s  %-4s  %-13s  %-7s  %-11s  %s\n", "NAME", "DIM", "TYPE", "METRIC", "INDEX", "COMPRESSION", "POLICY");
   }
   turb_error err = TURB_ERROR_INIT;
   const turb_status status = turb_collection_list(session.db, print_collection, out, &err);

@@ -35,6 +35,6 @@ struct command {
 
 extern const struct command command_create, command_drop, command_collections, command_put, command_delete, command_get, command_scan,
     command_search, command_import, command_flush, command_compact, command_checkpoint, command_verify, command_stats, command_runs,
-    command_dump;
+    command_dump, command_set;
 
 #endif

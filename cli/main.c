@@ -13,9 +13,9 @@
 #include "database.h"
 
 static const struct command *const commands[] = {
-    &command_create, &command_drop,   &command_collections, &command_put,   &command_get,     &command_delete,
-    &command_scan,   &command_search, &command_import,      &command_flush, &command_compact, &command_stats,
-    &command_runs,   &command_verify, &command_checkpoint,  &command_dump,
+    &command_create, &command_set,  &command_drop,   &command_collections, &command_put,   &command_get,
+    &command_delete, &command_scan, &command_search, &command_import,      &command_flush, &command_compact,
+    &command_stats,  &command_runs, &command_verify, &command_checkpoint,  &command_dump,
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

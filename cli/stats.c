@@ -62,6 +62,8 @@ static const struct {
     FIELD(stall_us, STAT_COUNT),
     FIELD(stalls, STAT_COUNT),
     FIELD(obsolete_tables, STAT_COUNT),
+    FIELD(runs_dropped, STAT_COUNT),
+    FIELD(run_bytes_dropped, STAT_BYTES),
 #undef FIELD
 };
 #define FIELDS (sizeof fields / sizeof fields[0])

@@ -24,8 +24,8 @@ static void check_says(const char *text, const char *part) {
 /* ---- help, version, usage ---- */
 
 TEST(turb, help_of_everything) {
-  static const char *const names[] = {"create", "drop",  "collections", "put",   "get",  "delete", "scan",       "search",
-                                      "import", "flush", "compact",     "stats", "runs", "verify", "checkpoint", "dump"};
+  static const char *const names[] = {"create", "drop",    "collections", "put",  "get",    "delete",     "scan", "search", "import",
+                                      "flush",  "compact", "stats",       "runs", "verify", "checkpoint", "dump", "set"};
   const struct run *run = turb("--help");
   check_code(run, 0);
   static char overview[1 << 16];
@@ -275,6 +275,32 @@ TEST(turb, collections) {
   check_code(turb("drop -d %s other", db), 0);
   check_code(turb("drop -d %s other", db), 1);
   CHECK_EQ(check_json_lines(turb("collections -d %s -j", db)->out), 1);
+}
+
+TEST(turb, set_tunes_a_collection) {
+  const char *db = make_database();
+  CHECK_STR_EQ(json_value(turb("collections -d %s -j", db)->out, "policy"), "\"lazy\"");
+  check_usage(turb("set -d %s c", db), "no option");
+  check_code(turb("set -d %s nothing --size-ratio 3", db), 1);
+  const struct run *run = turb("set -d %s c --policy fifo --max-bytes 1G --ttl 3600 --size-ratio 4 -j", db);
+  check_code(run, 0);
+  CHECK_EQ(check_json_lines(run->out), 1);
+  check_code(turb("set -d %s c --ttl 0", db), 0); /* the rest stays */
+  run = turb("collections -d %s -j", db);
+  CHECK_STR_EQ(json_value(run->out, "policy"), "\"fifo\"");
+  CHECK_STR_EQ(json_value(run->out, "fifo_max_bytes"), "1073741824");
+  CHECK_STR_EQ(json_value(run->out, "ttl_s"), "0");
+  CHECK_STR_EQ(json_value(run->out, "size_ratio"), "4");
+  check_usage(turb("set -d %s c --max-bytes 0", db), "needs one of them");
+  check_code(turb("set -d %s c --policy levelled", db), 0);
+  run = turb("collections -d %s -j", db);
+  CHECK_STR_EQ(json_value(run->out, "policy"), "\"levelled\"");
+  CHECK_STR_EQ(json_value(run->out, "fifo_max_bytes"), "0");
+  CHECK_STR_EQ(json_value(run->out, "size_ratio"), "4");
+  check_says(turb("collections -d %s", db)->out, "levelled");
+  check_code(turb("create -d %s events -D 3 --policy fifo --ttl 60", db), 0);
+  check_says(turb("collections -d %s -j", db)->out, "\"policy\":\"fifo\"");
+  check_says(turb("stats -d %s -j", db)->out, "\"runs_dropped\":0");
 }
 
 TEST(turb, flush_compact_runs_stats_verify_checkpoint) {
