@@ -20,16 +20,36 @@ struct policy_pick policy_stretch(enum policy_reason reason, size_t first, size_
   return (struct policy_pick){.reason = reason, .first = first, .count = count, .bottom = first + count == all};
 }
 
+/* How many runs from `first` on lie side by side at or below a level. */
+static size_t count_at(const struct policy_options *options, const struct policy_run *runs, size_t first, size_t count, uint32_t level) {
+  size_t n = 0;
+  while (first + n < count && !runs[first + n].busy && policy_level(options, runs[first + n].bytes) <= level)
+    n++;
+  return n;
+}
+
+/* Where a tier of runs [first, end) ends when its result would be one of T runs of the next level, and so on. */
+static size_t cascade(const struct policy_options *options, const struct policy_run *runs, size_t first, size_t end, size_t count) {
+  uint64_t bytes = 0;
+  for (size_t i = first;;) {
+    for (; i < end; i++)
+      bytes += runs[i].bytes;
+    const size_t more = count_at(options, runs, end, count, policy_level(options, bytes));
+    if (more + 1 < options->size_ratio)
+      return end;
+    end += more;
+  }
+}
+
 struct policy_pick policy_tier(const struct policy_options *options, const struct policy_run *runs, size_t count) {
   for (size_t first = 0; first + options->size_ratio <= count; first++) {
     if (runs[first].busy)
       continue;
-    const uint32_t level = policy_level(options, runs[first].bytes);
-    size_t n = 1;
-    while (first + n < count && !runs[first + n].busy && policy_level(options, runs[first + n].bytes) <= level)
-      n++;
-    if (n >= options->size_ratio)
-      return policy_stretch(POLICY_TIER, first, n, count);
+    const size_t n = count_at(options, runs, first, count, policy_level(options, runs[first].bytes));
+    if (n < options->size_ratio)
+      continue;
+    const size_t end = cascade(options, runs, first, first + n, count);
+    return policy_stretch(POLICY_TIER, first, end - first, count);
   }
   return (struct policy_pick){0};
 }

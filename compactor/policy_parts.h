@@ -8,7 +8,8 @@
 uint32_t policy_level(const struct policy_options *options, uint64_t bytes);
 /* A pick of runs [first, first + count) of `all`. */
 struct policy_pick policy_stretch(enum policy_reason reason, size_t first, size_t count, size_t all);
-/* The newest T or more neighbours that lie side by side at or below the level of the first; POLICY_NOTHING when there are none. */
+/* The newest T or more neighbours that lie side by side at or below the level of the first, and with them those whose tier the result would
+ * complete, instead of writing it twice; POLICY_NOTHING when there are none. */
 struct policy_pick policy_tier(const struct policy_options *options, const struct policy_run *runs, size_t count);
 
 struct policy_pick policy_lazy_next(const struct policy_options *options, const struct policy_run *runs, size_t count);

@@ -14,6 +14,19 @@ TEST(policy_tiered, runs_count_like_the_digits_of_the_flushes) {
   }
 }
 
+TEST(policy_tiered, a_tier_that_completes_the_next_takes_it_along) {
+  const struct policy_options options = {.policy = TURB_COMPACTION_TIERED, .size_ratio = 3, .unit_bytes = 1000};
+  struct policy_run runs[6] = {{.bytes = 1000}, {.bytes = 1000}, {.bytes = 1000}, {.bytes = 3000}, {.bytes = 3000}, {.bytes = 90000}};
+  struct policy_pick pick = policy_next(&options, runs, 6);
+  CHECK_EQ(pick.first, 0);
+  CHECK_EQ(pick.count, 5);
+  CHECK(!pick.bottom);
+  runs[4].bytes = 9000; /* one of the next level is missing */
+  CHECK_EQ(policy_next(&options, runs, 6).count, 3);
+  runs[4] = (struct policy_run){.bytes = 3000, .busy = true};
+  CHECK_EQ(policy_next(&options, runs, 6).count, 3);
+}
+
 TEST(policy_tiered, nothing_is_merged_for_space) {
   const struct policy_options options = {
       .policy = TURB_COMPACTION_TIERED, .size_ratio = 3, .max_space_amplification_percent = 10, .unit_bytes = 1000};
