@@ -76,16 +76,50 @@ static struct job *begin_one(turb_collection *c, turb_job_kind kind, turb_error 
   return job;
 }
 
+/* Whether jobs may begin at all; if not, *when_ns is when they may again. */
+static bool may_begin(const turb_db *db, uint64_t now_ns, uint64_t *when_ns) {
+  *when_ns = UINT64_MAX;
+  if (db->options.read_only || atomic_load(&db->log_failed))
+    return false;
+  if (!db->paused || now_ns >= db->pause_until_ns)
+    return true;
+  *when_ns = db->pause_until_ns;
+  return false;
+}
+
+/* A job could not begin: it is tried again a little later. */
+static void put_off(turb_collection *c, uint64_t now_ns, const turb_error *why) {
+  c->retry_at_ns = now_ns + RETRY_FIRST_NS;
+  logger_write(&c->db->logger, LOGGER_WARNING, "%s: a job could not begin: %s", c->name, why->message);
+}
+
+/* A drop of runs that is due, begun, or NULL. Drops go before everything else: on a full disk they make the room that flushes wait for. */
+static struct job *begin_drop(turb_db *db) {
+  const uint64_t now = clock_monotonic_ns();
+  uint64_t when_ns;
+  if (!atomic_load(&db->has_fifo) || !may_begin(db, now, &when_ns))
+    return NULL;
+  for (size_t i = 0; i < db->collection_count; i++) {
+    turb_collection *c = db->collections[i];
+    if (atomic_load(&c->dropped) || now < c->retry_at_ns || c->compaction.policy != TURB_COMPACTION_FIFO)
+      continue;
+    const struct policy_pick pick = pick_merge(c);
+    if (!policy_drops(pick.reason))
+      continue;
+    struct job *job;
+    turb_error why = TURB_ERROR_INIT;
+    if (job_create_merge(c, &pick, &job, &why) == TURB_OK)
+      return job;
+    put_off(c, now, &why);
+  }
+  return NULL;
+}
+
 /* The next job that is due and of one of the kinds from `first` to `last`, begun; NULL when none is. *when_ns: when one may be due by time alone. */
 static struct job *begin_job(turb_db *db, turb_job_kind first, turb_job_kind last, uint64_t *when_ns) {
   const uint64_t now = clock_monotonic_ns();
-  *when_ns = UINT64_MAX;
-  if (db->options.read_only || atomic_load(&db->log_failed))
+  if (!may_begin(db, now, when_ns))
     return NULL;
-  if (db->paused && now < db->pause_until_ns) {
-    *when_ns = db->pause_until_ns;
-    return NULL;
-  }
   for (turb_job_kind kind = first; kind <= last; kind++) {
     for (size_t i = 0; i < db->collection_count; i++) {
       turb_collection *c = db->collections[i];
@@ -106,9 +140,8 @@ static struct job *begin_job(turb_db *db, turb_job_kind first, turb_job_kind las
       if (drop_ns < *when_ns)
         *when_ns = drop_ns;
       if (why.status != TURB_OK) {
-        c->retry_at_ns = now + RETRY_FIRST_NS;
+        put_off(c, now, &why);
         *when_ns = c->retry_at_ns;
-        logger_write(&db->logger, LOGGER_WARNING, "%s: a job could not begin: %s", c->name, why.message);
       }
     }
   }
@@ -207,7 +240,9 @@ static void do_job(struct job *job) {
 
 /* What a worker does next: what is due, or what turb_maintain began and left. Under db->mutex. */
 static struct job *next_for_worker(turb_db *db, uint64_t *when_ns) {
-  struct job *job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, when_ns);
+  struct job *job = begin_drop(db);
+  if (!job)
+    job = begin_job(db, TURB_JOB_FLUSH, TURB_JOB_MERGE, when_ns);
   for (turb_job_kind kind = TURB_JOB_FLUSH; kind <= TURB_JOB_MERGE && !job && !db->maintaining; kind++) {
     job = db->maintained[kind];
     db->maintained[kind] = NULL;
@@ -296,9 +331,15 @@ static void count_stall(turb_db *db, turb_collection *collection, uint64_t begin
   db_send_event(db, (turb_event){.kind = TURB_EVENT_STALL, .collection = collection->name, .value = us, .text = text});
 }
 
-/* The job that turb_maintain goes on with: a begun flush, a flush that is due, a begun merge, a merge that is due. Under db->mutex. */
+/* The job that turb_maintain goes on with: a drop that is due, a begun flush, a flush that is due, a begun merge, a merge that is due. Under
+ * db->mutex. */
 static struct job *next_maintained(turb_db *db) {
   uint64_t when_ns;
+  struct job *drop = db->maintained[TURB_JOB_MERGE] ? NULL : begin_drop(db);
+  if (drop) {
+    db->maintained[TURB_JOB_MERGE] = drop;
+    return drop;
+  }
   for (turb_job_kind kind = TURB_JOB_FLUSH; kind <= TURB_JOB_MERGE; kind++) {
     struct job *job = db->maintained[kind];
     if (!job)

@@ -4,7 +4,8 @@
  *   flush   the oldest sealed memtable of a collection becomes a run
  *   merge   a stretch of runs, picked by compactor/policy, becomes one run; or the oldest runs, picked likewise, are dropped
  *
- * At most one job of each kind runs for a collection. Flushes go first, also before a merge that the thread has begun.
+ * At most one job of each kind runs for a collection. Drops go first, since they make room, then flushes, also before a merge that the thread
+ * has begun.
  *
  * Memory: jobs take of the budget's share for jobs. One begins when what it may take fits beside what the running ones may, or none runs;
  * how many runs a merge takes at once is bounded by it.

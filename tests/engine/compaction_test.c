@@ -59,7 +59,7 @@ static void world_begin(struct world *w, int32_t workers, const turb_compaction_
   w->options.backend = TURB_BACKEND_SIMULATED;
   w->options.simulation = w->simulation;
   w->options.memory_budget_bytes = 32u << 20;
-  w->options.memtable_bytes = 4u << 20;
+  w->options.memtable_bytes = 1u << 20; /* more than a run */
   w->options.worker_threads = workers;
   w->options.durability = TURB_LOGGED;
   w->options.size_ratio = 64; /* nothing is merged by itself */
@@ -432,6 +432,53 @@ TEST(compaction, a_drop_is_whole_or_not_at_all) {
   }
 }
 
+static void add_size(void *context, const char *path, uint64_t size_bytes) {
+  (void)path;
+  *(uint64_t *)context += size_bytes;
+}
+
+/* Puts rows from `first` on until the disk is full and background work pauses; returns the first row that is not there. */
+static uint32_t fill_disk(const struct world *w, uint32_t first) {
+  char key[16];
+  for (uint32_t tries = 0; tries < 60000; tries++) {
+    const float row[DIMENSION] = {(float)first};
+    const turb_status status = turb_put(w->c, key_of(first, key), (turb_bytes){row, sizeof row}, TURB_NONE, NULL, NULL);
+    CHECK(status == TURB_OK || status == TURB_NO_SPACE);
+    first += status == TURB_OK;
+    if (status == TURB_NO_SPACE && stats_of(w).paused)
+      return first;
+  }
+  FAIL("the disk did not fill up");
+}
+
+/* A flush that fails and is tried again and again does not keep from being dropped what would make room for it. */
+TEST(compaction, a_drop_makes_room_on_a_full_disk) {
+  for (int32_t workers = -1; workers <= 1; workers += 2) {
+    struct world w;
+    const turb_compaction_options o = fifo_of(0, 1000);
+    world_begin(&w, workers, &o);
+    for (uint32_t r = 0; r < 16; r++)
+      put_run(&w, r * RUN_ROWS);
+    set_time(&w, NOON + 500);
+    uint64_t used_bytes = 0;
+    turb_simulation_list(w.simulation, add_size, &used_bytes);
+    turb_simulation_set_capacity(w.simulation, used_bytes + (3u << 20));
+    const uint32_t end = fill_disk(&w, 16 * RUN_ROWS);
+    set_time(&w, NOON + 1000);
+    for (int tries = 0; tries < 1000 && !stats_of(&w).runs_dropped; tries++) {
+      bool more;
+      CHECK(workers == 1 || turb_maintain(w.db, 10, &more, NULL) == TURB_OK);
+      (void)usleep(5000);
+    }
+    CHECK_EQ(stats_of(&w).runs_dropped, 16);
+    idle(&w);
+    CHECK(!stats_of(&w).paused);
+    check_collection(&w, NULL, 16 * RUN_ROWS, end);
+    turb_simulation_set_capacity(w.simulation, 0);
+    world_end(&w);
+  }
+}
+
 /* ---- snapshots that come while runs are dropped ---- */
 
 struct taker {
@@ -477,5 +524,35 @@ TEST_TIMEOUT(compaction, a_snapshot_never_loses_a_run, 60) {
   idle(&w);
   check_collection(&w, NULL, 38 * RUN_ROWS, 40 * RUN_ROWS);
   CHECK_EQ(stats_of(&w).runs_dropped, 38);
+  world_end(&w);
+}
+
+static void create_snapshot(void *context) {
+  struct taker *taker = context;
+  turb_snapshot *snapshot;
+  CHECK_OK(turb_snapshot_create(taker->w->db, &snapshot, NULL));
+  atomic_store(&taker->stop, true);
+  turb_snapshot_release(snapshot);
+}
+
+/* Who drops holds the mutex from its look at the snapshots until the new version is in place. */
+TEST(compaction, a_snapshot_waits_for_a_drop) {
+  struct world w;
+  world_begin(&w, -1, NULL);
+  struct taker taker = {.w = &w};
+  struct thread thread;
+  mutex_lock(&w.db->mutex);
+  mutex_lock(&w.db->snapshot_mutex);
+  w.db->dropping = true;
+  mutex_unlock(&w.db->snapshot_mutex);
+  CHECK_OK_ERR(thread_start(&thread, "taker", create_snapshot, &taker, &err), &err);
+  (void)usleep(50000);
+  CHECK(!atomic_load(&taker.stop));
+  mutex_lock(&w.db->snapshot_mutex);
+  w.db->dropping = false;
+  mutex_unlock(&w.db->snapshot_mutex);
+  mutex_unlock(&w.db->mutex);
+  thread_join(&thread);
+  CHECK(atomic_load(&taker.stop));
   world_end(&w);
 }
