@@ -558,7 +558,7 @@ TEST(care, every_allocation_fails_once) {
 /* ---- dump ---- */
 
 struct dumped {
-  uint32_t lines, most, puts, deletes;
+  uint32_t lines, most, puts, deletes, tunings;
   bool json;
   char first[512], last[512];
 };
@@ -575,6 +575,7 @@ static bool take_line(void *context, const char *text) {
   (void)snprintf(dumped->last, sizeof dumped->last, "%s", text);
   dumped->puts += strncmp(text, dumped->json ? "{\"line\":\"put\"" : "put ", dumped->json ? 13 : 4) == 0;
   dumped->deletes += strncmp(text, dumped->json ? "{\"line\":\"delete\"" : "delete ", dumped->json ? 16 : 7) == 0;
+  dumped->tunings += test_contains(text, "compaction") && test_contains(text, "ttl_s") && test_contains(text, "3600");
   return dumped->lines != dumped->most;
 }
 
@@ -591,6 +592,10 @@ TEST(dump, tells_files_apart_by_content) {
   (void)snprintf(table, sizeof table, "%s/table-000000000003.tbl", w.path);
   (void)snprintf(manifest, sizeof manifest, "%s/MANIFEST", w.path);
   (void)snprintf(log, sizeof log, "%s", test_path(test_tmpdir(), "renamed"));
+  turb_compaction_options fifo = TURB_COMPACTION_OPTIONS_INIT;
+  fifo.policy = TURB_COMPACTION_FIFO;
+  fifo.ttl_s = 3600;
+  CHECK_OK_ERR(turb_collection_set_compaction(w.c, &fifo, &err), &err);
   CHECK_OK_ERR(turb_close(w.db, &err), &err);
   char command[1024];
   (void)snprintf(command, sizeof command, "for f in '%s'/*.tlog; do cp $f '%s'; break; done", w.path, log);
@@ -607,6 +612,7 @@ TEST(dump, tells_files_apart_by_content) {
     dumped = dump(manifest, (turb_dump_format)format, 0);
     CHECK(test_contains(dumped.first, "edition"));
     CHECK_GT(dumped.lines, 8);
+    CHECK_EQ(dumped.tunings, 1);
     CHECK_EQ(dump(table, (turb_dump_format)format, 3).lines, 3); /* a `false` ends it */
     CHECK_EQ(dump(log, (turb_dump_format)format, 2).lines, 2);
     CHECK_EQ(dump(manifest, (turb_dump_format)format, 4).lines, 4);

@@ -14,6 +14,20 @@ static void random_options(struct world *world, turb_backend backend) {
   world->compression = world_random(world, 3) ? TURB_COMPRESSION_NONE : TURB_COMPRESSION_ZSTD;
 }
 
+/* A policy for one collection; FIFO with bounds that nothing reaches. */
+static void change_policy(struct world *world) {
+  turb_error err = TURB_ERROR_INIT;
+  turb_compaction_options o = TURB_COMPACTION_OPTIONS_INIT;
+  o.policy = (turb_compaction_policy)(1 + world_random(world, 4));
+  o.size_ratio = world_random(world, 2) ? 2 + (uint32_t)world_random(world, 8) : 0;
+  if (o.policy == TURB_COMPACTION_FIFO) {
+    o.fifo_max_bytes = UINT64_C(1) << 40;
+    o.ttl_s = 86400;
+  }
+  turb_collection *collection = world->collections[world_random(world, WORLD_COLLECTIONS)].handle;
+  CHECK_OK_ERR(turb_collection_set_compaction(collection, &o, &err), &err);
+}
+
 static void step(struct world *world) {
   turb_error err = TURB_ERROR_INIT;
   const uint64_t dice = world_random(world, 1000);
@@ -32,6 +46,8 @@ static void step(struct world *world) {
     CHECK_OK_ERR(turb_flush(world->db, world_random(world, 2) ? world->collections[0].handle : NULL, &err), &err);
   } else if (dice < 995) {
     CHECK_OK_ERR(turb_compact(world->db, NULL, &err), &err);
+  } else if (dice < 996) {
+    change_policy(world);
   } else if (dice < 997) {
     bool more;
     CHECK_OK_ERR(turb_maintain(world->db, 1 + (uint32_t)world_random(world, 5), &more, &err), &err);
