@@ -50,10 +50,10 @@ static turb_state show(struct iterator *it, uint32_t first, uint32_t count) {
     entry->attributes = it->which & TURB_ATTRIBUTES ? (turb_bytes){parts->attributes, parts->attribute_size} : TURB_NONE;
   }
   it->fetched_entry = NULL;
-  it->taken = NULL;
   it->head.window_begin = it->entries;
   it->head.window_end = it->entries + count;
   it->head.entry = it->backward ? it->entries + count - 1 : it->entries;
+  it->taken_at += it->head.entry - it->entries;
   it->phase = PHASE_IDLE;
   return it->state = TURB_READY;
 }
@@ -122,6 +122,7 @@ static turb_state relative(struct iterator *it, bool backward) {
     return it->state;
   const uint32_t stretch = visible_cursor_stretch(it->cursor).count;
   const uint32_t at = it->first + (uint32_t)(it->head.entry - it->head.window_begin);
+  it->taken_at -= it->head.entry - it->entries + (backward ? -1 : 1); /* counted from where the move leads, until that is shown */
   leave(it);
   it->backward = backward;
   if (backward ? at > 0 : at + 1 < stretch)
@@ -138,15 +139,21 @@ turb_state turb_retreat_slow(turb_iterator *iterator) {
   return relative(of(iterator), true);
 }
 
+static bool is_taken(const struct iterator *it) {
+  return it->has_taken && it->taken_at == it->head.entry - it->entries;
+}
+
 turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries, size_t capacity, uint64_t max_bytes, size_t *count) {
   struct iterator *it = of(iterator);
   *count = 0;
   turb_state state = it->state;
   if (state == TURB_PENDING || state == TURB_YIELD)
     state = go_on(it);
-  else if (state == TURB_READY && it->taken == iterator->entry)
-    state = backward ? turb_retreat(iterator) : turb_advance(iterator);
   if (state != TURB_READY || !capacity)
+    return state;
+  if (is_taken(it)) /* also when what ended just now was a fetch for it */
+    state = backward ? turb_retreat(iterator) : turb_advance(iterator);
+  if (state != TURB_READY)
     return state;
   const turb_entry *entry = iterator->entry, *end = backward ? iterator->window_begin - 1 : iterator->window_end;
   const ptrdiff_t step = backward ? -1 : 1;
@@ -157,7 +164,9 @@ turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries
       bytes += entry->key.size + entry->vector.size + entry->attributes.size;
     entries[n++] = *entry;
   }
-  iterator->entry = it->taken = entry - step;
+  iterator->entry = entry - step;
+  it->has_taken = true;
+  it->taken_at = iterator->entry - it->entries;
   *count = n;
   return TURB_READY;
 }
@@ -165,6 +174,7 @@ turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries
 static void begin_seek(struct iterator *it, bool backward) {
   leave(it);
   status_forget(&it->error);
+  it->has_taken = false;
   it->backward = backward;
   it->phase = PHASE_CURSOR;
   it->state = TURB_PENDING;

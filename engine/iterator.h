@@ -42,7 +42,8 @@ struct iterator {
   uint32_t fetch_done;       /* that `fetched_entry` has */
   void *caller_context;
   struct read_view view;
-  const turb_entry *taken; /* of the window: turb_take gave it last; NULL: none */
+  bool has_taken;     /* since the last seek */
+  ptrdiff_t taken_at; /* the entry that turb_take gave last, counted from entries[0]: it may be outside of the window */
   turb_entry old;
   turb_error error;
   turb_db *db;

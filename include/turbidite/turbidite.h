@@ -482,11 +482,12 @@ TURB_API turb_state turb_fetch(turb_iterator *iterator, uint32_t parts);
 /* The rest of advance and retreat beyond the window; also continues any move that is PENDING or YIELD. */
 TURB_API turb_state turb_advance_slow(turb_iterator *iterator);
 TURB_API turb_state turb_retreat_slow(turb_iterator *iterator);
-/* Many entries in one non-blocking call: the current one, unless it was taken before, and those that follow it (that precede it, when
- * `backward`) as far as their parts are in memory: at most `capacity`, and none that begins beyond max_bytes of keys, vectors and
- * attributes (0: no bound), at least one. *count tells how many are in entries[], in the order of the walk; the iterator stands on the last
- * of them, and all stay readable until the next move completes. READY: *count is at least 1. Else it is 0, and as for an advance: go on with
- * turb_take again, or with turb_await and then turb_take. */
+/* Many entries in one non-blocking call: the current one, unless it is the one that was taken last since the seek, and those that follow it
+ * (that precede it, when `backward`) as far as their parts are in memory: at most `capacity`, and none that begins beyond max_bytes of keys,
+ * vectors and attributes (0: no bound), at least one. *count tells how many are in entries[], in the order of the walk; the iterator stands
+ * on the last of them, which stays readable until the next move completes, the others until it begins. READY: *count is at least 1. Else it is
+ * 0, and as for an advance: go on with turb_take again, or with turb_await and then turb_take. With capacity 0 it takes nothing and begins no
+ * move: it goes on with what is under way. */
 TURB_API turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries, size_t capacity, uint64_t max_bytes,
                               size_t *count);
 /* Hands what this iterator queued to the kernel (with a loop: everything of the loop's). */
