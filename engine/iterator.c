@@ -333,6 +333,8 @@ turb_state turb_await(turb_iterator *iterator) {
     if (it->state == TURB_PENDING || it->state == TURB_YIELD)
       (void)go_on(it);
   }
+  if (!it->loop)
+    reads_submit_ahead(&it->reads);
   return it->state;
 }
 

@@ -13,6 +13,7 @@ turb_state cursor_await(struct cursor *cursor) {
     }
     state = cursor_resume(cursor);
   }
+  reads_submit_ahead(cursor->context->reads);
   return state;
 }
 

@@ -108,7 +108,8 @@ struct cursor_context {
   struct budget *budget;
   struct budget *stream_budget; /* of streaming cursors' lanes: a share that leaves room for what is read by pages; NULL: budget */
   bool fill_cache;
-  bool eager;                  /* streaming cursors submit their reads at once: for callers that may make system calls */
+  uint32_t pages_ahead; /* key pages that cursors of the tree hold or read ahead of their walks; they keep it low beside the budget */
+  bool eager;           /* streaming cursors submit their reads at once: for callers that may make system calls */
   uint32_t stream_piece_bytes; /* of streaming cursors; 0: the lanes' defaults */
 };
 

@@ -4,7 +4,8 @@
 #include "base/alloc.h"
 
 #define ALL_BUSY       ((1u << KEY_PAGES_AHEAD) - 1)
-#define WARM_LINES     8u /* of slots, and of keys, of the page that a walk enters next */
+#define BUDGET_SHARE   64u /* of the budget, that a tree's pages ahead may take */
+#define WARM_LINES     8u  /* of slots, and of keys, of the page that a walk enters next */
 #define WARM_KEY_LINES 8u
 
 /* ---- index pages ---- */
@@ -80,21 +81,28 @@ static void forget(struct key_pages *self, struct key_page_load *load) {
   load_reset(load->load);
   load->wanted = false;
   self->busy &= ~(1u << (load - self->loads));
+  self->context->pages_ahead--;
 }
 
-/* A load for the page, in the place of an idle one, or with `steal` of one whose page nobody waits for. NULL: all are busy, or there is no
- * memory. */
+/* Whether the tree's cursors may hold one more page ahead of their walks: each of many would not miss it, and together they would leave no room
+ * for what is wanted. */
+static bool may_go_ahead(const struct key_pages *self) {
+  return ((uint64_t)self->context->pages_ahead + 1) * SLOT_PAGE_BYTES <= budget_limit(self->context->budget) / BUDGET_SHARE;
+}
+
+/* A load for the page, in the place of an idle one, or with `steal` of one whose page nobody waits for. NULL: all are busy, or it may not be read
+ * ahead, or there is no memory. */
 static struct key_page_load *take(struct key_pages *self, uint32_t ordinal, bool steal, turb_error *err) {
-  if (self->busy == ALL_BUSY) {
-    if (!steal)
-      return NULL;
+  if (!steal && (self->busy == ALL_BUSY || !may_go_ahead(self)))
+    return NULL;
+  if (self->busy == ALL_BUSY)
     forget(self, &self->loads[0]);
-  }
   const uint32_t i = (uint32_t)__builtin_ctz(~self->busy);
   struct key_page_load *load = &self->loads[i];
   if (!load->load && load_create(self->context->reads, self->context->allocator, &load->load, err) != TURB_OK)
     return NULL;
   self->busy |= 1u << i;
+  self->context->pages_ahead++;
   load->ordinal = ordinal;
   return load;
 }
@@ -276,12 +284,14 @@ void key_pages_retarget(struct key_pages *self, struct table *table) {
   self->table = table;
 }
 
-turb_status key_pages_open(struct key_pages *self, const struct cursor_context *context, turb_error *err) {
+turb_status key_pages_open(struct key_pages *self, struct cursor_context *context, turb_error *err) {
   *self = (struct key_pages){.context = context, .index_page = KEY_PAGES_NONE, .next_index_page = KEY_PAGES_NONE};
   return load_create(context->reads, context->allocator, &self->index, err);
 }
 
 void key_pages_close(struct key_pages *self) {
+  self->context->pages_ahead -= (uint32_t)__builtin_popcount(self->busy);
+  self->busy = 0;
   load_destroy(self->index);
   load_destroy(self->next_index);
   for (uint32_t i = 0; i < KEY_PAGES_AHEAD; i++)

@@ -1,8 +1,9 @@
 /* iterators/key_pages: brings the key pages of one table through its index pages, and reads ahead of a walk.
  *
- * A seek brings its page alone. A walk that has to wait for a page reads more and more ahead: one page, then two, four, up to KEY_PAGES_AHEAD - 1,
- * over the borders of index pages, in either direction. When the budget is short, what is read ahead gives way to what is wanted now, and
- * the depth is halved; it grows again with the pages that came.
+ * A seek brings its page alone. A walk that has to wait for a page reads more and more ahead: one page, then two, four, up to
+ * KEY_PAGES_AHEAD - 1, over the borders of index pages, in either direction; all cursors of a tree together at most a sixty-fourth of the
+ * budget. When that is short, what is read ahead gives way to what is wanted now, and the depth is halved; it grows again with the pages that
+ * came.
  *
  * Invariants
  *  1. `index` holds the index page `index_page` when that is not KEY_PAGES_NONE; `next_index` holds or brings `next_index_page`.
@@ -26,7 +27,7 @@ struct key_page_load {
 };
 
 struct key_pages {
-  const struct cursor_context *context;
+  struct cursor_context *context;
   struct table *table;
   struct load *index;
   uint32_t index_page;
@@ -38,7 +39,7 @@ struct key_pages {
   struct key_page_load loads[KEY_PAGES_AHEAD];
 };
 
-TURB_MUST_CHECK turb_status key_pages_open(struct key_pages *pages, const struct cursor_context *context, turb_error *err);
+TURB_MUST_CHECK turb_status key_pages_open(struct key_pages *pages, struct cursor_context *context, turb_error *err);
 void key_pages_close(struct key_pages *pages); /* never waits; also after an open that failed */
 /* Another table: what was there is forgotten, reads in flight become orphans. */
 void key_pages_retarget(struct key_pages *pages, struct table *table);

@@ -48,6 +48,9 @@ void reads_join(struct reads *reads, struct reads_group *group);
 void reads_group_hand_over(struct reads_group *group);
 /* Submits what is queued; leases a ring when there is none. */
 TURB_MUST_CHECK turb_status reads_submit(struct reads *reads, turb_error *err);
+/* For who waited and goes on to compute: what was queued meanwhile, which is read ahead, is read in the meantime. A submission that fails
+ * fails those reads, and is told when one of them is wanted. */
+void reads_submit_ahead(struct reads *reads);
 /* Submits, then runs the ring until at least one operation of this queue completed (or none is in flight). */
 TURB_MUST_CHECK turb_status reads_wait(struct reads *reads, turb_error *err);
 /* Takes completions unless some were taken that the caller has not heard of; not 0 when there is news. The queue is not woken any more. */

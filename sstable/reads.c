@@ -133,6 +133,13 @@ turb_status reads_submit(struct reads *reads, turb_error *err) {
   return io_ring_submit(reads->ring, err);
 }
 
+void reads_submit_ahead(struct reads *reads) {
+  turb_error ignored = TURB_ERROR_INIT;
+  if (reads->queued != 0) {
+    (void)!reads_submit(reads, &ignored);
+  }
+}
+
 turb_status reads_wait(struct reads *reads, turb_error *err) {
   const uint64_t completed = reads->completed;
   for (;;) {

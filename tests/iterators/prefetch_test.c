@@ -22,6 +22,7 @@ static turb_error *fresh(void) {
 
 static void begin_tables(struct scene *s, uint64_t budget, size_t tables) {
   static struct world_entry entries[ENTRIES];
+  memset(s, 0, sizeof *s);
   world_begin(&s->world, test_seed(), budget);
   for (uint32_t i = 0; i < ENTRIES; i++) {
     ground_key(&entries[i], i);
@@ -42,7 +43,8 @@ static void begin(struct scene *s, uint64_t budget) {
 }
 
 static void end(struct scene *s) {
-  key_pages_close(&s->pages);
+  if (s->pages.context)
+    key_pages_close(&s->pages);
   reads_close(&s->world.reads);
   io_system_drain(s->world.system);
   world_run_free(&s->run);
