@@ -156,7 +156,8 @@ static bool leave_window(struct merge_cursor *self, struct cursor_batch *batch, 
 /* Appends entries from the tree on: READY when the batch is full (of refs or of windows), END, or the state of the mover. */
 static turb_state take(struct merge_cursor *self, struct cursor_batch *batch, uint16_t *givers) {
   turb_state state = TURB_READY;
-  struct merge_taken taken = {batch->refs, givers, batch->changes, batch->count, batch->capacity};
+  struct merge_taken taken = {.refs = batch->refs, .changes = batch->changes, .count = batch->count, .capacity = batch->capacity};
+  taken.givers = givers;
   while (state == TURB_READY && merge_tree_take(&self->tree, &taken)) {
     if (!self->tree.lanes[self->tree.winner].slot) {
       state = TURB_END;
