@@ -128,6 +128,14 @@ static struct cursor *open_merge(struct ground *ground, uint32_t count, bool str
   return cursor;
 }
 
+/* Drops long stretches as well as single keys. */
+static bool is_wanted(void *context, turb_bytes key, uint64_t sequence) {
+  (void)context;
+  (void)sequence;
+  const uint8_t *digits = key.data;
+  return digits[3] % 3 && digits[5] % 2;
+}
+
 struct cursor *ground_open(struct ground *ground, enum tree_kind kind) {
   struct cursor_context *context = &ground->world.context;
   switch (kind) {
@@ -141,12 +149,16 @@ struct cursor *ground_open(struct ground *ground, enum tree_kind kind) {
   case TREE_BOUNDED:
   case TREE_VISIBLE:
   case TREE_VISIBLE_BOUNDED:
+  case TREE_FILTERED:
   case TREE_KINDS: break;
   }
   struct cursor *cursor = open_merge(ground, 3, false);
-  if (kind != TREE_VISIBLE)
+  if (kind == TREE_BOUNDED || kind == TREE_VISIBLE_BOUNDED)
     CHECK_OK_ERR(bounded_cursor_open(context, cursor, &ground->bounds, &cursor, fresh()), &err);
-  const struct visible_options options = {.snapshot = ground->snapshot, .range_deletes = &ground->range_deletes, .work_budget = 24};
+  const struct visible_options options = {.snapshot = ground->snapshot,
+                                          .range_deletes = &ground->range_deletes,
+                                          .work_budget = 24,
+                                          .wanted = kind == TREE_FILTERED ? is_wanted : NULL};
   if (kind != TREE_BOUNDED)
     CHECK_OK_ERR(visible_cursor_open(context, cursor, &options, &cursor, fresh()), &err);
   return cursor;
@@ -174,6 +186,14 @@ static void keep_visible(const struct ground *ground, struct world_list *list) {
   list->count = n;
 }
 
+static void keep_wanted(struct world_list *list) {
+  size_t n = 0;
+  for (size_t i = 0; i < list->count; i++)
+    if (is_wanted(NULL, (turb_bytes){list->entries[i].key, list->entries[i].key_size}, list->entries[i].sequence))
+      list->entries[n++] = list->entries[i];
+  list->count = n;
+}
+
 struct world_list ground_expected(const struct ground *ground, enum tree_kind kind) {
   const bool is_table = kind == TREE_TABLE || kind == TREE_STREAM, is_concat = kind == TREE_CONCAT || kind == TREE_CONCAT_STREAM;
   struct world_list all = world_join(ground->lists + (is_table ? 1 : 0), is_table || is_concat ? 1 : kind == TREE_MERGE_TWO ? 2 : 3);
@@ -186,6 +206,8 @@ struct world_list ground_expected(const struct ground *ground, enum tree_kind ki
   }
   if (tree_knows_whole_keys(kind))
     keep_visible(ground, &all);
+  if (kind == TREE_FILTERED)
+    keep_wanted(&all);
   return all;
 }
 

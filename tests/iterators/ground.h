@@ -21,6 +21,7 @@ enum tree_kind {
   TREE_BOUNDED,
   TREE_VISIBLE,
   TREE_VISIBLE_BOUNDED,
+  TREE_FILTERED, /* visible, by a caller's filter that wants one key of three or so */
   TREE_KINDS
 };
 
@@ -49,7 +50,7 @@ struct cursor *ground_open(struct ground *ground, enum tree_kind kind);
 struct world_list ground_expected(const struct ground *ground, enum tree_kind kind);
 /* A tree that knows one version of a key: seeks name whole keys, with SLOT_SEQUENCE_MAX or 0. */
 static inline bool tree_knows_whole_keys(enum tree_kind kind) {
-  return kind == TREE_VISIBLE || kind == TREE_VISIBLE_BOUNDED;
+  return kind == TREE_VISIBLE || kind == TREE_VISIBLE_BOUNDED || kind == TREE_FILTERED;
 }
 
 /* A key of 48 bytes, in the order of its number (below 1,000,000); some 45 fill a page. */

@@ -384,3 +384,6 @@ TEST(suspension, visible) {
 TEST(suspension, visible_bounded) {
   sweep_kind(TREE_VISIBLE_BOUNDED);
 }
+TEST(suspension, filtered) {
+  sweep_kind(TREE_FILTERED);
+}
