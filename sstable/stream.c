@@ -17,7 +17,8 @@
  * small pages translating its addresses takes longer than everything else that is done with it.
  *
  * Invariants
- *  1. The budget is charged for all slots at opening; streaming takes no memory. A region gives its charge back when the last of its slots has gone.
+ *  1. The budget is charged for all slots at opening; streaming takes no memory. A slot that goes gives its part of a region back to the
+ *     system, and its charge; the addresses go with the last of the slots.
  *  2. A slot in the ring when the lane closes becomes an orphan: it holds the table, and frees itself when the read completes.
  *  3. After an error the lane is FAILED for good: whoever wants to go on opens another.
  */
@@ -48,7 +49,7 @@ struct lane_region {
   enum budget_use use;
   struct budget *budget;
   uint8_t *memory;
-  uint64_t size;
+  uint64_t size, charged; /* charged: for what slots have not given back yet */
 };
 
 struct lane_slot {
@@ -114,8 +115,16 @@ static void region_drop(struct lane_region *region, const struct table_env *env)
     return;
   }
   mem_free(env->allocator, region->memory, region->size);
-  budget_give(region->budget, region->use, region->size);
+  budget_give(region->budget, region->use, region->charged);
   mem_free(env->allocator, region, sizeof *region);
+}
+
+/* A slot goes before others of its region: a lane that was closed while one piece is held keeps no more than that. */
+static void region_give(struct lane_region *region, uint8_t *memory, uint64_t size) {
+  if (region->references > 1 && madvise(memory, size, MADV_DONTNEED) == 0) {
+    region->charged -= size;
+    budget_give(region->budget, region->use, size);
+  }
 }
 
 /* For all pieces of the lane; the budget was charged for it, which stays the caller's when there is no memory. */
@@ -131,7 +140,8 @@ static turb_status region_create(struct lane *lane, uint64_t size) {
   if (size >= HUGE_BYTES) {
     (void)madvise(memory, size / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE); /* a hint */
   }
-  *region = (struct lane_region){.references = 1, .use = lane->options.use, .budget = lane->options.budget, .memory = memory, .size = size};
+  *region = (struct lane_region){
+      .references = 1, .use = lane->options.use, .budget = lane->options.budget, .memory = memory, .size = size, .charged = size};
   lane->region = region;
   return TURB_OK;
 }
@@ -144,8 +154,10 @@ static void slot_free(struct lane_slot *slot, const struct table_env *env) {
   if (slot->region == NULL) {
     mem_free(env->allocator, slot->memory, slot->memory_size);
     own += slot->memory_size;
+  } else {
+    region_give(slot->region, slot->memory, slot->memory_size);
+    region_drop(slot->region, env);
   }
-  region_drop(slot->region, env);
   mem_free(env->allocator, slot->unpacked, slot->unpacked_size);
   mem_free(env->allocator, slot->records, slot->records_size);
   budget_give(slot->budget, slot->use, own);
