@@ -11,7 +11,7 @@
 
 #define PIECE_MIN_BYTES (16u << 10)
 #define PIECE_MAX_BYTES (1u << 20)
-#define SLACK_BYTES     (128u << 10) /* cursors, range deletes, what the tail of a table grows to */
+#define SLACK_BYTES     (80u << 10) /* cursors, range deletes, what the tail of a large table grows to */
 
 struct merge_job {
   struct merge_job_options options;

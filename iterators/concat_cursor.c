@@ -19,6 +19,7 @@ struct concat_cursor {
   uint32_t table;   /* index in the run */
   bool ahead;       /* the other child was sent to ahead_table */
   bool sought;      /* the move under way is a seek */
+  bool streaming;
   bool backward;    /* direction of the move under way */
   bool crossing;    /* the other child is on its way to be current */
   uint32_t target;  /* its table, while crossing */
@@ -74,7 +75,8 @@ static void send_ahead(struct concat_cursor *self) {
   const struct cursor *child = current(self);
   const uint64_t puts = table_get_record(child->source->table)->puts;
   const struct slot_page *page = slot_page_of(child->slot);
-  const uint64_t near = (uint64_t)KEY_PAGES_AHEAD * page->slot_count;
+  /* A child that streams takes memory for large pieces when it is sent. */
+  const uint64_t near = (uint64_t)(self->streaming ? 2 : KEY_PAGES_AHEAD) * page->slot_count;
   if (self->backward ? page->base_row > near : page->base_row + near < puts)
     return;
   table_cursor_retarget(other(self), &self->run->sources[next]);
@@ -293,6 +295,7 @@ turb_status concat_cursor_open(struct cursor_context *context, const struct run_
     return status_set(err, TURB_NO_MEMORY, "no memory for a cursor");
   cursor_init(&self->head, &concat_cursor_ops, context);
   self->run = run;
+  self->streaming = streaming;
   turb_status status = TURB_OK;
   for (int i = 0; i < 2 && run->count && status == TURB_OK; i++)
     status = table_cursor_open(context, &run->sources[0], streaming, &self->children[i], err);

@@ -8,7 +8,8 @@
 #define PROPERTY_BYTES 1024u /* properties without their keys */
 
 void tail_init(struct tail_builder *tail, const turb_allocator *allocator, struct budget *budget) {
-  *tail = (struct tail_builder){.budget = budget};
+  const uint64_t prepaid = budget != NULL ? TAIL_PREPAID_BYTES : 0;
+  *tail = (struct tail_builder){.budget = budget, .charged_bytes = prepaid, .prepaid_bytes = prepaid};
   buffer_init(&tail->ranges, allocator);
   buffer_init(&tail->extents, allocator);
   buffer_init(&tail->top, allocator);
@@ -23,7 +24,7 @@ void tail_free(struct tail_builder *tail) {
   if (tail->budget != NULL) {
     budget_give(tail->budget, BUDGET_JOB, tail->charged_bytes);
   }
-  tail->charged_bytes = 0;
+  tail->charged_bytes = tail->prepaid_bytes = 0;
 }
 
 /* Makes room in a buffer, charging the new block while the old one still counts. */
@@ -34,17 +35,20 @@ static turb_status reserve(struct tail_builder *tail, struct buffer *buffer, siz
   const uint64_t needed = (uint64_t)buffer->size + more;
   const uint64_t most = needed + needed / 2 + SMALL_BYTES;
   const size_t before = buffer->capacity;
-  if (tail->budget != NULL && !budget_take(tail->budget, BUDGET_JOB, most)) {
+  const uint64_t prepaid = most < tail->prepaid_bytes ? most : tail->prepaid_bytes;
+  if (tail->budget != NULL && most != prepaid && !budget_take(tail->budget, BUDGET_JOB, most - prepaid)) {
     return status_set(err, TURB_BUDGET, "the memory budget is too small for the index of a table: %llu bytes more",
-                      (unsigned long long)most);
+                      (unsigned long long)(most - prepaid));
   }
   const turb_status status = buffer_reserve(buffer, more);
   const uint64_t grown = buffer->capacity - before;
   assert(buffer->capacity <= most);
-  if (tail->budget != NULL) {
-    budget_give(tail->budget, BUDGET_JOB, most - grown);
+  if (tail->budget != NULL) { /* what was not needed goes back to where it came from */
+    const uint64_t left = most - grown, to_prepaid = left < prepaid ? left : prepaid;
+    tail->prepaid_bytes -= prepaid - to_prepaid;
+    budget_give(tail->budget, BUDGET_JOB, left - to_prepaid);
+    tail->charged_bytes += (most - prepaid) - (left - to_prepaid);
   }
-  tail->charged_bytes += grown;
   return status == TURB_OK ? TURB_OK : status_set(err, status, "no memory for the index of a table");
 }
 

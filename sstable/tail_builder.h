@@ -17,12 +17,16 @@
 struct tail_builder {
   struct budget *budget; /* NULL: not charged */
   uint64_t charged_bytes;
+  uint64_t prepaid_bytes; /* of these: not used yet */
   struct buffer ranges, extents, top, properties;
   uint32_t range_count;
   uint64_t next_ordinal[EXTENT_CHECKSUMS + 1];
 };
 
-/* Takes no memory. */
+/* What a table of some ten thousand entries needs: charged before its first, so that others cannot take it while the table grows. */
+#define TAIL_PREPAID_BYTES (48u << 10)
+
+/* Takes no memory. The caller has charged TAIL_PREPAID_BYTES to the budget (when there is one), which tail_free gives back. */
 void tail_init(struct tail_builder *tail, const turb_allocator *allocator, struct budget *budget);
 void tail_free(struct tail_builder *tail);
 

@@ -136,7 +136,8 @@ static uint64_t limit_of(const struct table_env *env) {
 
 uint64_t table_writer_memory_bytes(const struct table_shape *shape, uint64_t budget_limit_bytes) {
   const uint64_t codec = shape->compression != 0 ? block_compressor_bytes(shape->block_bytes, shape->compression_level) : 0;
-  return sizeof(struct table_writer) + OUTPUT_BUFFERS * output_buffer_bytes(shape, budget_limit_bytes) + stripe_memory_bytes(shape) + codec;
+  return sizeof(struct table_writer) + TAIL_PREPAID_BYTES + OUTPUT_BUFFERS * output_buffer_bytes(shape, budget_limit_bytes) +
+         stripe_memory_bytes(shape) + codec;
 }
 
 /* Charges and takes the writer and its memory. */
@@ -145,9 +146,9 @@ static turb_status take_memory(const struct table_env *env, const char *path, co
   const size_t buffers = OUTPUT_BUFFERS * output_buffer_bytes(&options->shape, limit_of(env));
   const size_t memory_bytes = buffers + stripe_memory_bytes(&options->shape);
   const uint64_t charged = sizeof **made + memory_bytes + strlen(path) + 1;
-  if (env->budget != NULL && !budget_take(env->budget, BUDGET_JOB, charged)) {
+  if (env->budget != NULL && !budget_take(env->budget, BUDGET_JOB, charged + TAIL_PREPAID_BYTES)) {
     return status_set_file(err, TURB_BUDGET, path, STATUS_NO_OFFSET, "the memory budget is too small to write a table: %" PRIu64 " bytes",
-                           charged);
+                           charged + TAIL_PREPAID_BYTES);
   }
   struct table_writer *writer = mem_alloc_aligned(env->allocator, sizeof *writer, WRITER_ALIGNMENT);
   uint8_t *memory = mem_alloc_aligned(env->allocator, memory_bytes, CODEC_PAGE_BYTES);
@@ -157,7 +158,7 @@ static turb_status take_memory(const struct table_env *env, const char *path, co
     mem_free(env->allocator, memory, memory_bytes);
     mem_free_string(env->allocator, path_copy);
     if (env->budget != NULL) {
-      budget_give(env->budget, BUDGET_JOB, charged);
+      budget_give(env->budget, BUDGET_JOB, charged + TAIL_PREPAID_BYTES);
     }
     return status_set_file(err, TURB_NO_MEMORY, path, STATUS_NO_OFFSET, "no memory to write a table");
   }
