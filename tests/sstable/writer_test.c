@@ -515,6 +515,25 @@ TEST(writer, memory_is_bounded_and_charged) {
   }
 }
 
+/* What others take of the budget while a small table grows does not keep its writer from finishing: the tail's records were charged first. */
+TEST(writer, a_small_table_needs_what_was_charged_first) {
+  const struct written_wish wish = {.dimension = 16, .type = TURB_F32, .entries = 8000, .key_min = 16, .key_max = 16};
+  struct written_disk disk;
+  written_disk_open(&disk, test_seed());
+  struct written_set set = written_set_make(&wish, test_seed());
+  uint64_t limit = 1u << 20;
+  for (int i = 0; i < 100; i++) { /* buffers go by the limit */
+    limit = table_writer_memory_bytes(&set.shape, limit) + sizeof PATH;
+  }
+  budget_set_limit(&disk.budget, limit);
+  struct table_record record;
+  turb_error err = TURB_ERROR_INIT;
+  CHECK_OK_ERR(written_write(&disk, PATH, &set, 0, &record, &err), &err);
+  CHECK_EQ(budget_used(&disk.budget), 0);
+  written_set_free(&set);
+  written_disk_close(&disk);
+}
+
 /* ---- faults ---- */
 
 static struct written_set fault_set(uint64_t seed, uint8_t compression) {
