@@ -17,8 +17,8 @@
  * small pages translating its addresses takes longer than everything else that is done with it.
  *
  * Invariants
- *  1. The budget is charged for all slots at opening; streaming takes no memory. A slot that goes gives its part of a region back to the
- *     system, and its charge; the addresses go with the last of the slots.
+ *  1. The budget is charged for all slots at opening; streaming takes no memory. A slot that goes gives its part of a large region back
+ *     to the system, and its charge; a small region goes, with its charge, with the last of its slots.
  *  2. A slot in the ring when the lane closes becomes an orphan: it holds the table, and frees itself when the read completes.
  *  3. After an error the lane is FAILED for good: whoever wants to go on opens another.
  */
@@ -119,9 +119,10 @@ static void region_drop(struct lane_region *region, const struct table_env *env)
   mem_free(env->allocator, region, sizeof *region);
 }
 
-/* A slot goes before others of its region: a lane that was closed while one piece is held keeps no more than that. */
+/* A slot of a large region goes before others: a lane that was closed while one piece is held keeps no more than that. Of a small one this would
+ * cost more, in pages that come anew, than it frees. */
 static void region_give(struct lane_region *region, uint8_t *memory, uint64_t size) {
-  if (region->references > 1 && madvise(memory, size, MADV_DONTNEED) == 0) {
+  if (region->size >= HUGE_BYTES && region->references > 1 && madvise(memory, size, MADV_DONTNEED) == 0) {
     region->charged -= size;
     budget_give(region->budget, region->use, size);
   }
