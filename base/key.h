@@ -36,8 +36,24 @@ static inline int key_compare(const void *a, size_t a_size, const void *b, size_
   return (a_size > b_size) - (a_size < b_size);
 }
 
+/* Calls nothing: mostly keys are short. */
 static inline bool key_equal(const void *a, size_t a_size, const void *b, size_t b_size) {
-  return a_size == b_size && (a_size == 0 || memcmp(a, b, a_size) == 0);
+  const uint8_t *a_bytes = a;
+  const uint8_t *b_bytes = b;
+  if (a_size != b_size) {
+    return false;
+  }
+  size_t at = 0;
+  if (a_size < 8) {
+    while (at < a_size && a_bytes[at] == b_bytes[at]) {
+      at++;
+    }
+    return at == a_size;
+  }
+  while (at + 8 < a_size && key_prefix8(a_bytes + at, 8) == key_prefix8(b_bytes + at, 8)) {
+    at += 8;
+  }
+  return at + 8 >= a_size && key_prefix8(a_bytes + a_size - 8, 8) == key_prefix8(b_bytes + a_size - 8, 8);
 }
 
 static inline bool key_has_prefix(const void *key, size_t key_size, const void *prefix, size_t prefix_size) {

@@ -96,9 +96,9 @@ static inline bool is_visible_put(const struct visible_cursor *self, const struc
 
 /* Within a page the bytes after what it shares tell most keys apart without a look at them. */
 static inline bool same_key(const struct slot *a, const struct slot *b) {
-  if (a->key_size != b->key_size || (a->prefix != b->prefix && slot_page_of(a) == slot_page_of(b)))
+  if (a->prefix != b->prefix && slot_page_of(a) == slot_page_of(b))
     return false;
-  return !key_compare_beyond(slot_key(a), a->key_size, slot_key(b), b->key_size, 0);
+  return key_equal(slot_key(a), a->key_size, slot_key(b), b->key_size);
 }
 
 /* ---- forward ---- */

@@ -65,24 +65,6 @@ static turb_status check_header(struct check *check, size_t at_hand, size_t slot
   return TURB_OK;
 }
 
-/* Whether two stretches of `size` bytes within the page are equal; without a call from eight bytes on. */
-static inline bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size) {
-  if (size < 8) {
-    for (size_t i = 0; i < size; i++) {
-      if (a[i] != b[i]) {
-        return false;
-      }
-    }
-    return true;
-  }
-  for (size_t at = 0; at + 8 < size; at += 8) {
-    if (load_u64(a + at) != load_u64(b + at)) {
-      return false;
-    }
-  }
-  return load_u64(a + size - 8) == load_u64(b + size - 8);
-}
-
 /* key_prefix8 of `size` bytes at `offset` of the page; read as one word also where fewer belong to the key. */
 static inline uint64_t prefix_at(const struct check *check, size_t offset, size_t size) {
   const uint8_t *bytes = (const uint8_t *)check->page + offset;
@@ -101,7 +83,7 @@ static inline turb_status check_key(const struct check *check, size_t at, size_t
   if (size == 0 || size > CODEC_KEY_MAX_BYTES || offset < slots_end || offset + size > check->size) {
     return bad(check, at, "key of %u bytes at %u", size, offset);
   }
-  if (size < shared || !same_bytes(base + offset, first_key, shared)) {
+  if (size < shared || !key_equal(base + offset, shared, first_key, shared)) {
     return bad(check, at, "key without the shared prefix");
   }
   if (prefix_at(check, offset + shared, size - shared) != prefix) {

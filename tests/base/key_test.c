@@ -57,6 +57,26 @@ TEST(key, order_is_total) {
   }
 }
 
+/* One byte of a key of any size, wherever it lies in a word, makes another key. */
+TEST(key, every_byte_counts) {
+  uint8_t a[41], b[41];
+  memset(a, 0x70, sizeof a);
+  memset(b, 0x70, sizeof b);
+  for (size_t size = 0; size <= 40; size++) {
+    CHECK(key_equal(a, size, b, size));
+    CHECK_EQ(key_compare_beyond(a, size, b, size, 0), 0);
+    for (size_t at = 0; at < size; at++) {
+      b[at] = 0x90;
+      CHECK(!key_equal(a, size, b, size));
+      CHECK_EQ(key_shared_prefix(a, size, b, size), at);
+      CHECK_LT(key_compare(a, size, b, size), 0);
+      CHECK_LT(key_compare_beyond(a, size, b, size, 0), 0);
+      CHECK_GT(key_compare_beyond(b, size, a, size, at), 0);
+      b[at] = 0x70;
+    }
+  }
+}
+
 TEST(key, successor_is_the_smallest_above_the_prefix) {
   uint8_t out[8];
   size_t size = 9;
