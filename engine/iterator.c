@@ -155,18 +155,18 @@ turb_state turb_take(turb_iterator *iterator, bool backward, turb_entry *entries
     state = backward ? turb_retreat(iterator) : turb_advance(iterator);
   if (state != TURB_READY)
     return state;
-  const turb_entry *entry = iterator->entry, *end = backward ? iterator->window_begin - 1 : iterator->window_end;
-  const ptrdiff_t step = backward ? -1 : 1;
+  const ptrdiff_t at = it->head.entry - it->entries, step = backward ? -1 : 1;
+  const ptrdiff_t there = backward ? it->head.entry - it->head.window_begin + 1 : it->head.window_end - it->head.entry;
+  const size_t most = capacity < (size_t)there ? capacity : (size_t)there;
   uint64_t bytes = 0;
   size_t n = 0;
-  for (; n < capacity && entry != end && (!max_bytes || bytes < max_bytes); entry += step) {
-    if (max_bytes)
-      bytes += entry->key.size + entry->vector.size + entry->attributes.size;
-    entries[n++] = *entry;
+  for (; n < most && (!max_bytes || bytes < max_bytes); n++) {
+    entries[n] = it->entries[at + (ptrdiff_t)n * step];
+    bytes += entries[n].key.size + entries[n].vector.size + entries[n].attributes.size;
   }
-  iterator->entry = entry - step;
   it->has_taken = true;
-  it->taken_at = iterator->entry - it->entries;
+  it->taken_at = at + (ptrdiff_t)(n - 1) * step;
+  iterator->entry = &it->entries[it->taken_at];
   *count = n;
   return TURB_READY;
 }
