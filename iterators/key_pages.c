@@ -112,10 +112,6 @@ static void start(struct key_pages *self, struct key_page_load *load, const stru
   (void)load_unit(load->load, self->table, UNIT_KEYS, load->ordinal, flags);
 }
 
-static bool is_short(const struct key_page_load *load) {
-  return load_state(load->load) == LOAD_FAILED && load_error(load->load, NULL) == TURB_BUDGET;
-}
-
 /* The budget is short: less is read ahead from now on. */
 static void shrink(struct key_pages *self) {
   self->depth_max = self->depth_max > 1 ? self->depth_max / 2 : 1;
@@ -147,7 +143,7 @@ static void read_ahead(struct key_pages *self, uint16_t slot, enum key_walk walk
     if (!load)
       return;
     start(self, load, next);
-    if (is_short(load)) {
+    if (load_is_short(load->load)) {
       forget(self, load);
       shrink(self);
       return;
@@ -214,13 +210,13 @@ turb_state key_pages_get(struct key_pages *self, uint16_t slot, enum key_walk wa
     self->depth = depth < self->depth_max ? depth : self->depth_max;
     read_ahead(self, slot, walk);
   }
-  if (is_short(load)) {
+  if (load_is_short(load->load)) {
     bool waits;
     if (shed(self, load, &waits)) {
       load_reset(load->load);
       start(self, load, index_slot);
     }
-    if (waits && is_short(load)) {
+    if (waits && load_is_short(load->load)) {
       forget(self, load); /* and is tried again when those are there */
       return TURB_PENDING;
     }
@@ -257,12 +253,12 @@ void key_pages_warm_next(const struct key_pages *self, uint16_t slot, enum key_w
   __builtin_prefetch(slots); /* the header */
   const bool backward = walk == KEY_WALK_BACKWARD;
   const uint8_t *keys = slots + slot_at(page, backward ? page->slot_count - 1u : 0)->key_offset; /* about where this page's are */
-  if (backward)
-    slots = (const uint8_t *)slot_at((const struct slot_page *)slots, page->slot_count) - WARM_LINES * 64;
-  for (uint32_t line = 0; line < WARM_LINES; line++)
-    __builtin_prefetch(slots + line * 64);
-  for (uint32_t line = 0; line < WARM_KEY_LINES; line++)
-    __builtin_prefetch(backward ? keys - line * 64 : keys + line * 64);
+  if (backward) {
+    slots = (const uint8_t *)slot_at((const struct slot_page *)slots, page->slot_count) - WARM_LINES * CACHE_LINE_BYTES;
+    keys -= (WARM_KEY_LINES - 1) * CACHE_LINE_BYTES;
+  }
+  prefetch_lines(slots, WARM_LINES);
+  prefetch_lines(keys, WARM_KEY_LINES);
 }
 
 /* ---- life ---- */

@@ -190,11 +190,11 @@ void merge_tree_update(struct merge_tree *tree, uint32_t i) {
 
 /* ---- taking ---- */
 
-/* What is known of lane i's current key beside the one of the entry that was taken before it. */
-static inline uint8_t key_change(const struct merge_lane *lane, uint32_t i, uint32_t giver) {
+/* What is known of the key of lane i's entry beside the one of the entry that was taken before it. */
+static inline uint8_t key_change(const struct slot *slot, const struct slot *repeat, uint32_t i, uint32_t giver) {
   if (i == giver || giver == MERGE_NO_GIVER)
     return KEY_CHANGE_UNKNOWN;
-  return lane->repeat == lane->slot ? KEY_REPEATED : KEY_CHANGED;
+  return slot == repeat ? KEY_REPEATED : KEY_CHANGED;
 }
 
 /* Lane i's entry; its slot is not moved. */
@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) void give(const struct merge_lane *
   if (to->givers)
     to->givers[n] = (uint16_t)i;
   if (to->changes)
-    to->changes[n] = key_change(lane, i, giver);
+    to->changes[n] = key_change(lane->slot, lane->repeat, i, giver);
 }
 
 void merge_tree_take_winner(struct merge_tree *tree, struct merge_taken *taken) {
@@ -290,9 +290,7 @@ static void interleave(struct merge_tree *tree, struct merge_taken *taken, uint3
     if (to.givers)
       to.givers[n] = (uint16_t)i;
     if (to.changes)
-      to.changes[n] = slot == tree->lanes[i].repeat           ? KEY_REPEATED
-                      : i == giver || giver == MERGE_NO_GIVER ? KEY_CHANGE_UNKNOWN
-                                                              : KEY_CHANGED;
+      to.changes[n] = key_change(slot, tree->lanes[i].repeat, i, giver);
     giver = i;
     __builtin_prefetch(slot + AHEAD * step);
     slot_zero = moved(slot_zero, bytes & (ptrdiff_t)~mask);

@@ -298,20 +298,19 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
       return TURB_FAILED;
     (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
   }
-  enum load_state state = load_state(p->load);
-  if (state == LOAD_FAILED && load_error(p->load, NULL) == TURB_BUDGET) {
+  if (load_is_short(p->load)) {
     bool waits;
     self->starved = true; /* else what is read ahead takes the room of what is read for now, again and again */
     if (shed(self, p, &waits)) {
       load_reset(p->load);
       (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
-      state = load_state(p->load);
     }
-    if (waits && state == LOAD_FAILED && load_error(p->load, NULL) == TURB_BUDGET) {
+    if (waits && load_is_short(p->load)) {
       pending_forget(self, p);
       return TURB_PENDING; /* and is tried again when those are there */
     }
   }
+  const enum load_state state = load_state(p->load);
   if (state == LOAD_WAITING)
     return TURB_PENDING;
   turb_state result = TURB_READY;
@@ -388,10 +387,6 @@ static unsigned alone_flags_of(const struct parts *self) {
   return LOAD_POINT | (many ? 0u : load_flags_of(self));
 }
 
-static bool is_short(const struct load *load) {
-  return load_state(load) == LOAD_FAILED && load_error(load, NULL) == TURB_BUDGET;
-}
-
 static turb_state row_alone(struct parts *self, const struct cursor_ref *ref, const void **row) {
   const uint64_t number = slot_row(ref->slot);
   struct pending *p = find_pending(self, ref->source, UNIT_ROWS, ALONE, number);
@@ -400,7 +395,7 @@ static turb_state row_alone(struct parts *self, const struct cursor_ref *ref, co
     if (!p)
       return TURB_FAILED;
     (void)load_row(p->load, ref->source->table, number, ref->slot->row_hash, alone_flags_of(self));
-    if (is_short(p->load)) /* its frame was to be kept */
+    if (load_is_short(p->load)) /* its frame was to be kept */
       (void)load_row(p->load, ref->source->table, number, ref->slot->row_hash, LOAD_POINT);
   }
   self->alone = true;
@@ -420,7 +415,7 @@ static turb_state attribute_alone(struct parts *self, const struct cursor_ref *r
     const unsigned flags = self->alone ? alone_flags_of(self) : load_flags_of(self);
     const uint32_t size = slot_attribute_size(ref->slot);
     (void)load_attribute(p->load, ref->source->table, offset, size, ref->slot->attribute_hash, flags);
-    if (is_short(p->load))
+    if (load_is_short(p->load))
       (void)load_attribute(p->load, ref->source->table, offset, size, ref->slot->attribute_hash, LOAD_POINT);
   }
   return settle_alone(self, p, attributes);

@@ -804,6 +804,10 @@ void load_take_pin(struct load *load, struct cache_pin *pin, const void **data) 
   load->state = LOAD_IDLE;
 }
 
+bool load_is_short(const struct load *load) {
+  return load->state == LOAD_FAILED && load->why == TURB_BUDGET;
+}
+
 turb_status load_error(const struct load *load, turb_error *err) {
   if (load->state != LOAD_FAILED) {
     return TURB_OK;

@@ -88,6 +88,8 @@ enum load_state load_attribute(struct load *load, struct table *table, uint64_t 
                                unsigned flags);
 /* The state now, without a system call and without polling the ring. */
 enum load_state load_state(const struct load *load);
+/* Whether it failed because the memory budget was short: who can lets go of something and tries again. */
+bool load_is_short(const struct load *load);
 /* READY: the pinned unit, row or attribute. The pin stays the load's; load_take_pin moves it to the caller. */
 const void *load_data(const struct load *load, uint32_t *size);
 void load_take_pin(struct load *load, struct cache_pin *pin, const void **data);
