@@ -41,6 +41,7 @@
 #include <assert.h>
 #include <stdbool.h>
 
+#include "base/prefetch.h"
 #include "base/slot.h"
 #include "memtable/memtable.h"
 #include "sstable/load.h"
@@ -113,14 +114,7 @@ struct cursor_context {
   uint32_t stream_piece_bytes; /* of streaming cursors; 0: the lanes' defaults */
 };
 
-/* Asks for the first lines of something whose owner has put first what is looked at always. */
-#define CACHE_LINE_BYTES 64u
-#define CURSOR_LINES     4u
-static inline void prefetch_lines(const void *memory, uint32_t lines) {
-  for (uint32_t i = 0; i < lines; i++) {
-    __builtin_prefetch((const uint8_t *)memory + i * CACHE_LINE_BYTES);
-  }
-}
+#define CURSOR_LINES 4u /* of a cursor, that every seek looks at */
 
 struct cursor;
 struct cursor_ops {

@@ -14,6 +14,7 @@
  */
 #include <assert.h>
 
+#include "base/prefetch.h"
 #include "sstable/filter.h"
 #include "sstable/table_parts.h"
 
@@ -96,7 +97,6 @@ static enum step_result step_index(struct table_get *get) {
   return result;
 }
 
-#define LINE_BYTES    64u
 #define ROW_LINES_MAX 8u /* of a row; the processor sees by itself how a longer one goes on */
 
 /* Asks for the descriptor of a row's frame and for a line near the row: the address of its page is translated meanwhile, and for a random
@@ -128,8 +128,8 @@ static void prefetch_row(const struct table_get *get, const struct slot *slot) {
   const uint8_t *row = cache_prefetch(table_directory(get->table), table_unit(get->table, UNIT_ROWS, frame));
   if (row != NULL) {
     const uint32_t row_bytes = table_get_shape(get->table)->row_bytes;
-    const uint32_t bytes = row_bytes < ROW_LINES_MAX * LINE_BYTES ? row_bytes : ROW_LINES_MAX * LINE_BYTES;
-    for (uint32_t at = 0; at < bytes; at += LINE_BYTES) {
+    const uint32_t bytes = row_bytes < ROW_LINES_MAX * CACHE_LINE_BYTES ? row_bytes : ROW_LINES_MAX * CACHE_LINE_BYTES;
+    for (uint32_t at = 0; at < bytes; at += CACHE_LINE_BYTES) {
       __builtin_prefetch(row + offset + at);
     }
   }

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/prefetch.h"
 #include "sstable/table_parts.h"
 
 #define NEAR_SLOTS 4u /* to either side of a guess */
@@ -147,7 +148,6 @@ uint16_t index_page_guess(const struct slot_page *index, uint16_t at, turb_bytes
 }
 
 #define ASKED_SLOTS 5u /* on either side of the guess */
-#define LINE_BYTES  64u
 
 /* Asks for the slot of the guess, the header, the keys near the guess, which lie from the page's end downward, and the slots near it: what is needed first
  * comes first, for the lines of a page come one by one. */
@@ -157,7 +157,7 @@ static void prefetch_near_slot(const void *page, const struct index_slot *index,
   const uint32_t high = guess + ASKED_SLOTS < index->slots ? guess + ASKED_SLOTS : index->slots;
   __builtin_prefetch(slot_at(page, guess));
   __builtin_prefetch(bytes);
-  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += LINE_BYTES) {
+  for (const uint8_t *at = (const uint8_t *)slot_at(page, low); at < (const uint8_t *)slot_at(page, high); at += CACHE_LINE_BYTES) {
     __builtin_prefetch(at);
   }
   const uint64_t end = index->units * (uint64_t)TABLE_PAGE_BYTES;
@@ -165,8 +165,8 @@ static void prefetch_near_slot(const void *page, const struct index_slot *index,
   if (back < end) {
     const uint8_t *key = bytes + (end - back);
     __builtin_prefetch(key);
-    __builtin_prefetch(key + LINE_BYTES < bytes + end ? key + LINE_BYTES : key);
-    __builtin_prefetch(key - LINE_BYTES);
+    __builtin_prefetch(key + CACHE_LINE_BYTES < bytes + end ? key + CACHE_LINE_BYTES : key);
+    __builtin_prefetch(key - CACHE_LINE_BYTES);
   }
 }
 
