@@ -56,9 +56,7 @@ TEST(policy_lazy, bounds_hold_over_many_flushes) {
       const uint64_t upper = policy_tree_bytes(&tree, 0, tree.count - 1), bottom = tree.runs[tree.count - 1].bytes;
       CHECK(tree.count == 1 || bottom < ((uint64_t)ratio << 19) || upper / 100 <= bottom / 100 * cases[c].space_percent / 100);
     }
-    uint64_t levels = 1;
-    for (uint64_t size = 1; size < flushes; size *= ratio)
-      levels++;
+    const uint64_t levels = policy_tree_levels(ratio, flushes);
     CHECK_LE(tree.most, ratio * levels + 1);
     CHECK_LE(tree.most, policy_runs_max(&tree.options));
     /* A merge a level, and the bottom rewritten for each share of it that came above: 1 + 1 / share. A narrow fan-in pays log(ratio) merges. */

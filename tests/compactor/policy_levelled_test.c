@@ -39,9 +39,7 @@ TEST(policy_levelled, one_run_a_level_over_many_flushes) {
   for (size_t c = 0; c < sizeof ratios / sizeof *ratios; c++) {
     static struct policy_tree tree;
     tree = (struct policy_tree){.options = {.policy = TURB_COMPACTION_LEVELLED, .size_ratio = ratios[c], .unit_bytes = 1 << 20}};
-    uint64_t levels = 1;
-    for (uint64_t size = 1; size < flushes; size *= ratios[c])
-      levels++;
+    const uint64_t levels = policy_tree_levels(ratios[c], flushes);
     for (uint64_t i = 0; i < flushes; i++) {
       policy_tree_flush(&tree, random_between(&random, 900000, 1100000));
       for (size_t r = 1; r < tree.count; r++)

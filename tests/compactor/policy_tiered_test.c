@@ -45,9 +45,7 @@ TEST(policy_tiered, each_byte_is_written_once_a_level) {
     tree = (struct policy_tree){.options = {.policy = TURB_COMPACTION_TIERED, .size_ratio = ratios[c], .unit_bytes = 1 << 20}};
     for (uint64_t i = 0; i < flushes; i++)
       policy_tree_flush(&tree, random_between(&random, 900000, 1100000));
-    uint64_t levels = 1;
-    for (uint64_t size = 1; size < flushes; size *= ratios[c])
-      levels++;
+    const uint64_t levels = policy_tree_levels(ratios[c], flushes);
     CHECK_LE(tree.written, tree.flushed * (levels + 1));
     CHECK_LE(tree.most, ratios[c] * levels + 1);
     CHECK_LE(tree.most, policy_runs_max(&tree.options));

@@ -73,3 +73,10 @@ void policy_tree_flush(struct policy_tree *tree, uint64_t bytes) {
   tree->most = tree->count > tree->most ? tree->count : tree->most;
   policy_tree_settle(tree);
 }
+
+uint64_t policy_tree_levels(uint32_t size_ratio, uint64_t flushes) {
+  uint64_t levels = 1;
+  for (uint64_t size = 1; size < flushes; size *= size_ratio)
+    levels++;
+  return levels;
+}

@@ -25,6 +25,8 @@ void policy_tree_apply(struct policy_tree *tree, struct policy_pick pick);
 void policy_tree_settle(struct policy_tree *tree);
 /* A new run of so many bytes, of the time options.now_s; then settles. */
 void policy_tree_flush(struct policy_tree *tree, uint64_t bytes);
+/* How many levels so many flushes fill, at most. */
+uint64_t policy_tree_levels(uint32_t size_ratio, uint64_t flushes);
 /* Of runs [first, end). */
 uint64_t policy_tree_bytes(const struct policy_tree *tree, size_t first, size_t end);
 

@@ -3,10 +3,7 @@
 
 #include <stdlib.h>
 
-#include "sstable/table_parts.h"
-
 #define ATTRIBUTE_MAX 3000u
-#define SCRIBBLES     48
 #define RANGE_BEGIN   100u
 #define RANGE_END     140u
 
@@ -77,7 +74,7 @@ static void put(struct cold_rows *rows, uint32_t number, uint32_t version) {
   char key[16];
   const uint32_t size = make(number, version, vector, attribute);
   const turb_bytes row = {vector, sizeof vector}, attributes = {attribute, size};
-  CHECK_OK_ERR(turb_put(rows->c, cold_rows_key(number, key), row, attributes, NULL, fresh()), &err);
+  CHECK_OK_ERR(turb_put(rows->disk.c, cold_rows_key(number, key), row, attributes, NULL, fresh()), &err);
 }
 
 static void play(struct cold_rows *rows, uint32_t stage) {
@@ -86,35 +83,19 @@ static void play(struct cold_rows *rows, uint32_t stage) {
     if (stage == 1 || (stage == 2 && i % 3 == 0) || (stage == 3 && i % 11 == 0))
       put(rows, i, stage);
     if (stage == 2 && i % 7 == 1)
-      CHECK_OK_ERR(turb_delete(rows->c, cold_rows_key(i, key), NULL, fresh()), &err);
+      CHECK_OK_ERR(turb_delete(rows->disk.c, cold_rows_key(i, key), NULL, fresh()), &err);
   }
   if (stage == 2)
-    CHECK_OK_ERR(turb_delete_range(rows->c, cold_rows_key(RANGE_BEGIN, key), cold_rows_key(RANGE_END, end), NULL, fresh()), &err);
+    CHECK_OK_ERR(turb_delete_range(rows->disk.c, cold_rows_key(RANGE_BEGIN, key), cold_rows_key(RANGE_END, end), NULL, fresh()), &err);
   if (stage == COLD_STAGES)
     return;
-  CHECK_OK_ERR(turb_flush(rows->db, rows->c, fresh()), &err);
-  CHECK_OK_ERR(turb_snapshot_create(rows->db, &rows->snapshots[stage], fresh()), &err);
+  CHECK_OK_ERR(turb_flush(rows->disk.db, rows->disk.c, fresh()), &err);
+  CHECK_OK_ERR(turb_snapshot_create(rows->disk.db, &rows->snapshots[stage], fresh()), &err);
 }
 
 void cold_rows_begin(struct cold_rows *rows, uint64_t seed) {
   memset(rows, 0, sizeof *rows);
-  test_allocator_init(&rows->allocator);
-  turb_simulation_options disk = TURB_SIMULATION_OPTIONS_INIT;
-  disk.seed = seed;
-  disk.reorder_percent = 50;
-  disk.short_percent = 5;
-  CHECK_OK_ERR(turb_simulation_create(&disk, &rows->simulation, fresh()), &err);
-  turb_options options = TURB_OPTIONS_INIT;
-  options.backend = TURB_BACKEND_SIMULATED;
-  options.simulation = rows->simulation;
-  options.allocator = &rows->allocator.base;
-  options.memory_budget_bytes = 16u << 20;
-  options.worker_threads = -1;
-  options.durability = TURB_LOGGED;
-  CHECK_OK_ERR(turb_open("/db", &options, &rows->db, fresh()), &err);
-  turb_collection_options shape = TURB_COLLECTION_OPTIONS_INIT;
-  shape.dimension = COLD_DIMENSION;
-  CHECK_OK_ERR(turb_collection_create(rows->db, "c", &shape, &rows->c, fresh()), &err);
+  cold_db_begin(&rows->disk, seed, COLD_DIMENSION);
   for (uint32_t stage = 1; stage <= COLD_STAGES; stage++)
     play(rows, stage);
 }
@@ -122,32 +103,7 @@ void cold_rows_begin(struct cold_rows *rows, uint64_t seed) {
 void cold_rows_end(struct cold_rows *rows) {
   for (uint32_t stage = 1; stage < COLD_STAGES; stage++)
     turb_snapshot_release(rows->snapshots[stage]);
-  CHECK_OK_ERR(turb_close(rows->db, fresh()), &err);
-  turb_simulation_free(rows->simulation);
-  test_allocator_check_empty(&rows->allocator);
-}
-
-void cold_rows_chill(struct cold_rows *rows) {
-  const struct version *version = rows->c->version;
-  for (uint32_t r = 0; r < version->run_count; r++) {
-    for (uint32_t t = 0; t < version->runs[r].view.count; t++) {
-      struct cache_directory *directory = &version->runs[r].view.sources[t].table->directory;
-      struct cache *cache = directory->cache;
-      const uint32_t units = directory->unit_count;
-      cache_directory_close(directory);
-      CHECK_OK_ERR(cache_directory_open(cache, units, directory, fresh()), &err);
-    }
-  }
-  struct cache_memory pages[SCRIBBLES];
-  int count = 0;
-  while (count < SCRIBBLES && cache_memory_take(rows->db->cache, SLOT_PAGE_BYTES, UNIT_KEYS, true, &pages[count]))
-    memset(pages[count++].data, 0xdd, SLOT_PAGE_BYTES);
-  while (count != 0)
-    cache_memory_give(rows->db->cache, &pages[--count]);
-  struct budget *budget = &rows->db->budget;
-  const uint64_t all = budget_limit(budget) - budget_used(budget) + budget_used_for(budget, BUDGET_CACHE);
-  if (budget_take(budget, BUDGET_JOB, all))
-    budget_give(budget, BUDGET_JOB, all);
+  cold_db_end(&rows->disk);
 }
 
 void cold_rows_wait(turb_iterator *it) {

@@ -7,18 +7,14 @@
 #define TURB_TESTS_ENGINE_COLD_ROWS_H
 
 #include "engine/iterator.h"
-#include "tests/support/allocator.h"
-#include "tests/support/test.h"
+#include "tests/engine/cold_db.h"
 
 #define COLD_KEYS      400u
 #define COLD_DIMENSION 1024u
 #define COLD_STAGES    3u
 
 struct cold_rows {
-  turb_simulation *simulation;
-  struct test_allocator allocator;
-  turb_db *db;
-  turb_collection *c;
+  struct cold_db disk;
   turb_snapshot *snapshots[COLD_STAGES + 1]; /* [stage]: after it; the last and 0 have none */
 };
 
@@ -30,8 +26,6 @@ struct cold_list {
 
 void cold_rows_begin(struct cold_rows *rows, uint64_t seed);
 void cold_rows_end(struct cold_rows *rows);
-/* Nothing of the tables is resident any more, whatever is pinned; what is not pinned is overwritten where it lies, or given back. */
-void cold_rows_chill(struct cold_rows *rows);
 
 turb_bytes cold_rows_key(uint32_t number, char key[16]);
 /* The number in a key. */

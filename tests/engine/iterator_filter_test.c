@@ -47,7 +47,7 @@ static turb_iterator *open(const turb_iterator_options *given) {
   options.filter = filter;
   options.filter_context = &asked;
   turb_iterator *it;
-  CHECK_OK_ERR(turb_iterator_open(rows.c, &options, &it, fresh()), &err);
+  CHECK_OK_ERR(turb_iterator_open(rows.disk.c, &options, &it, fresh()), &err);
   return it;
 }
 
@@ -128,10 +128,10 @@ TEST(iterator_filter, with_snapshots_and_bounds) {
       options.lower = cold_rows_key(asked.low, lower);
       options.upper = cold_rows_key(asked.high, upper);
     }
-    cold_rows_chill(&rows);
+    cold_db_chill(&rows.disk);
     turb_iterator *it = open(&options);
     walk(it, false, options.parts);
-    cold_rows_chill(&rows);
+    cold_db_chill(&rows.disk);
     walk(it, true, options.parts);
     walk_about(it, &random, options.parts);
     turb_iterator_close(it);
@@ -193,7 +193,7 @@ TEST(iterator_filter, that_wants_nothing_yields) {
       for (int manner = 0; manner < 4; manner++) {
         expect(COLD_STAGES, 0, COLD_KEYS, 0, 0);
         if (stage)
-          cold_rows_chill(&rows);
+          cold_db_chill(&rows.disk);
         keep_the_budget(budgets[i], manner % 2, manner / 2);
       }
     }
@@ -212,8 +212,8 @@ static uint64_t cold_walk(uint32_t parts, uint32_t every, bool backward) {
   expect(COLD_STAGES, 0, COLD_KEYS, every, 0);
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   options.parts = parts;
-  io_system_drain(rows.db->system);
-  cold_rows_chill(&rows);
+  io_system_drain(rows.disk.db->system);
+  cold_db_chill(&rows.disk);
   turb_iterator *it = open(&options);
   walk(it, backward, parts);
   const uint64_t bytes = bytes_read(it);

@@ -5,9 +5,7 @@
 
 #include "engine/iterator.h"
 #include "engine/loop.h"
-#include "sstable/table_parts.h"
-#include "tests/support/allocator.h"
-#include "tests/support/test.h"
+#include "tests/engine/cold_db.h"
 
 #define KEYS          150u
 #define DIMENSION     1024u
@@ -62,10 +60,7 @@ struct row {
 };
 
 struct sweep {
-  turb_simulation *simulation;
-  struct test_allocator allocator;
-  turb_db *db;
-  turb_collection *c;
+  struct cold_db disk;
   struct random random;
   struct row rows[KEYS];
   uint32_t count;
@@ -107,8 +102,9 @@ static void put(struct sweep *s, struct row row) {
   static uint8_t attribute[ATTRIBUTE_MAX];
   char key[16];
   const uint32_t size = fill(row, vector, attribute);
-  CHECK_OK_ERR(turb_put(s->c, key_of(row.number, key), (turb_bytes){vector, sizeof vector}, (turb_bytes){attribute, size}, NULL, fresh()),
-               &err);
+  CHECK_OK_ERR(
+      turb_put(s->disk.c, key_of(row.number, key), (turb_bytes){vector, sizeof vector}, (turb_bytes){attribute, size}, NULL, fresh()),
+      &err);
 }
 
 /* Two runs and a memtable; some keys have three versions, some are deleted. */
@@ -116,15 +112,15 @@ static void fill_rows(struct sweep *s) {
   char key[16];
   for (uint32_t i = 0; i < KEYS; i++)
     put(s, (struct row){i, 1});
-  CHECK_OK_ERR(turb_flush(s->db, s->c, fresh()), &err);
+  CHECK_OK_ERR(turb_flush(s->disk.db, s->disk.c, fresh()), &err);
   for (uint32_t i = 0; i < KEYS; i++) {
     if (i % 3 == 0)
       put(s, (struct row){i, 2});
     if (i % 7 == 1)
-      CHECK_OK_ERR(turb_delete(s->c, key_of(i, key), NULL, fresh()), &err);
+      CHECK_OK_ERR(turb_delete(s->disk.c, key_of(i, key), NULL, fresh()), &err);
   }
-  CHECK_OK_ERR(turb_flush(s->db, s->c, fresh()), &err);
-  CHECK_OK_ERR(turb_delete_range(s->c, TURB_STR("k00100"), TURB_STR("k00108"), NULL, fresh()), &err);
+  CHECK_OK_ERR(turb_flush(s->disk.db, s->disk.c, fresh()), &err);
+  CHECK_OK_ERR(turb_delete_range(s->disk.c, TURB_STR("k00100"), TURB_STR("k00108"), NULL, fresh()), &err);
   for (uint32_t i = 0; i < KEYS; i++) {
     const bool deleted = (i % 7 == 1 && i % 11) || (i >= 100 && i < 108);
     if (i % 11 == 0 && !deleted)
@@ -136,56 +132,8 @@ static void fill_rows(struct sweep *s) {
 
 static void begin(struct sweep *s, uint64_t seed) {
   random_init(&s->random, seed);
-  test_allocator_init(&s->allocator);
-  turb_simulation_options disk = TURB_SIMULATION_OPTIONS_INIT;
-  disk.seed = seed;
-  disk.reorder_percent = 50;
-  disk.short_percent = 5;
-  CHECK_OK_ERR(turb_simulation_create(&disk, &s->simulation, fresh()), &err);
-  turb_options options = TURB_OPTIONS_INIT;
-  options.backend = TURB_BACKEND_SIMULATED;
-  options.simulation = s->simulation;
-  options.allocator = &s->allocator.base;
-  options.memory_budget_bytes = 16u << 20;
-  options.worker_threads = -1;
-  options.durability = TURB_LOGGED;
-  CHECK_OK_ERR(turb_open("/db", &options, &s->db, fresh()), &err);
-  turb_collection_options shape = TURB_COLLECTION_OPTIONS_INIT;
-  shape.dimension = DIMENSION;
-  CHECK_OK_ERR(turb_collection_create(s->db, "c", &shape, &s->c, fresh()), &err);
+  cold_db_begin(&s->disk, seed, DIMENSION);
   fill_rows(s);
-}
-
-static void end(struct sweep *s) {
-  CHECK_OK_ERR(turb_close(s->db, fresh()), &err);
-  turb_simulation_free(s->simulation);
-  test_allocator_check_empty(&s->allocator);
-}
-
-#define SCRIBBLES 48
-
-/* Nothing of the tables is resident any more, whatever is pinned; what is not pinned is overwritten where it lies, or given back. */
-static void chill(struct sweep *s) {
-  const struct version *version = s->c->version;
-  for (uint32_t r = 0; r < version->run_count; r++) {
-    for (uint32_t t = 0; t < version->runs[r].view.count; t++) {
-      struct cache_directory *directory = &version->runs[r].view.sources[t].table->directory;
-      struct cache *cache = directory->cache;
-      const uint32_t units = directory->unit_count;
-      cache_directory_close(directory);
-      CHECK_OK_ERR(cache_directory_open(cache, units, directory, fresh()), &err);
-    }
-  }
-  struct cache_memory pages[SCRIBBLES];
-  int count = 0;
-  while (count < SCRIBBLES && cache_memory_take(s->db->cache, SLOT_PAGE_BYTES, UNIT_KEYS, true, &pages[count]))
-    memset(pages[count++].data, 0xdd, SLOT_PAGE_BYTES);
-  while (count != 0)
-    cache_memory_give(s->db->cache, &pages[--count]);
-  struct budget *budget = &s->db->budget;
-  const uint64_t all = budget_limit(budget) - budget_used(budget) + budget_used_for(budget, BUDGET_CACHE);
-  if (budget_take(budget, BUDGET_JOB, all))
-    budget_give(budget, BUDGET_JOB, all);
 }
 
 /* ---- what is seen ---- */
@@ -282,7 +230,7 @@ static void check_good_as_new(struct sweep *s, const struct row *old, uint32_t o
       s->at += backward ? -1 : 1;
       check_at(s, wait_out(s, backward ? turb_retreat(s->it) : turb_advance(s->it), from, parts_of(s)));
     }
-    chill(s);
+    cold_db_chill(&s->disk);
   }
 }
 
@@ -294,14 +242,14 @@ static void close_all(struct sweep *s) {
   if (s->loop)
     CHECK_OK_ERR(turb_loop_close(s->loop, fresh()), &err);
   s->loop = NULL;
-  io_system_drain(s->db->system);
-  chill(s);
+  io_system_drain(s->disk.db->system);
+  cold_db_chill(&s->disk);
   if (!s->stop_at)
     return; /* the first of all, after which the database has what it keeps */
-  CHECK_EQ(s->allocator.live_count, s->live);
+  CHECK_EQ(s->disk.allocator.live_count, s->live);
   for (int use = 0; use < BUDGET_USES; use++)
-    CHECK_MSG(budget_used_for(&s->db->budget, (enum budget_use)use) == s->used[use], "%s: %" PRIu64 " bytes, before it were %" PRIu64,
-              budget_use_name((enum budget_use)use), budget_used_for(&s->db->budget, (enum budget_use)use), s->used[use]);
+    CHECK_MSG(budget_used_for(&s->disk.db->budget, (enum budget_use)use) == s->used[use], "%s: %" PRIu64 " bytes, before it were %" PRIu64,
+              budget_use_name((enum budget_use)use), budget_used_for(&s->disk.db->budget, (enum budget_use)use), s->used[use]);
 }
 
 static void check_failed(struct sweep *s) {
@@ -339,7 +287,7 @@ static turb_state meddle(struct sweep *s, turb_state state, const struct row *ol
     close_all(s);
     return TURB_END;
   case MANNER_FAIL:
-    turb_simulation_fail_at(s->simulation, turb_simulation_operations(s->simulation) + 1 + random_below(&s->random, 3), EIO);
+    turb_simulation_fail_at(s->disk.simulation, turb_simulation_operations(s->disk.simulation) + 1 + random_below(&s->random, 3), EIO);
     return state;
   case MANNER_RESUME:
     for (unsigned i = 0; i < 30 && state == TURB_PENDING && !((struct iterator *)s->it)->reads.in_flight; i++) {
@@ -373,7 +321,7 @@ static turb_state finish(struct sweep *s, turb_state state, const struct row *ol
       check_entry(s, *old, old_parts);
     s->suspensions++;
     if (s->suspensions % 4 == 0)
-      chill(s);
+      cold_db_chill(&s->disk);
     if (s->suspensions == s->stop_at) {
       state = meddle(s, state, old, old_parts);
       if (s->stopped || !is_suspended(state))
@@ -419,19 +367,19 @@ static void run_move(struct sweep *s, const struct step *step) {
 }
 
 static void open_iterator(struct sweep *s) {
-  io_system_drain(s->db->system);
-  chill(s);
-  s->live = s->allocator.live_count;
+  io_system_drain(s->disk.db->system);
+  cold_db_chill(&s->disk);
+  s->live = s->disk.allocator.live_count;
   for (int use = 0; use < BUDGET_USES; use++)
-    s->used[use] = budget_used_for(&s->db->budget, (enum budget_use)use);
+    s->used[use] = budget_used_for(&s->disk.db->budget, (enum budget_use)use);
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   if (s->with_loop)
-    CHECK_OK_ERR(turb_loop_open(s->db, &s->loop, fresh()), &err);
+    CHECK_OK_ERR(turb_loop_open(s->disk.db, &s->loop, fresh()), &err);
   options.loop = s->loop;
   options.streaming = s->streaming;
   options.parts = s->keys_only ? TURB_KEY : TURB_ALL;
   options.work_budget = s->with_loop ? 16 : 0;
-  CHECK_OK_ERR(turb_iterator_open(s->c, &options, &s->it, fresh()), &err);
+  CHECK_OK_ERR(turb_iterator_open(s->disk.c, &options, &s->it, fresh()), &err);
   ((struct iterator *)s->it)->context.stream_piece_bytes = 64 << 10; /* so that a stream is more than one read */
   s->suspensions = 0;
   s->stopped = false;
@@ -441,13 +389,13 @@ static uint32_t run_script(struct sweep *s, const struct step *script) {
   open_iterator(s);
   for (const struct step *step = script; step->op != OP_STOP && !s->stopped; step++) {
     if (step->cold)
-      chill(s);
+      cold_db_chill(&s->disk);
     const bool relative = step->op == OP_NEXT || step->op == OP_PREV;
     const uint32_t count = relative ? step->count : 1;
     for (uint32_t i = 0; i < count && !s->stopped && (!relative || s->it->entry); i++)
       run_move(s, step);
   }
-  turb_simulation_fail_at(s->simulation, 0, 0);
+  turb_simulation_fail_at(s->disk.simulation, 0, 0);
   if (!s->stopped && s->stop_at)
     check_good_as_new(s, NULL, 0);
   if (s->it)
@@ -474,7 +422,7 @@ static void sweep_iterators(bool with_loop, bool streaming) {
           s.stop_at += 1 + (every_stop ? 0 : (uint32_t)random_below(&s.random, 6));
       }
     }
-    end(&s);
+    cold_db_end(&s.disk);
   }
   CHECK_GT(stops, rounds * SCRIPTS * MANNERS / 2);
 }
@@ -502,15 +450,15 @@ TEST(iterator_suspension, a_seek_forgets_reads_ahead_that_failed) {
     open_iterator(&s);
     struct iterator *it = (struct iterator *)s.it;
     check_at(&s, wait_out(&s, begin_seek(&s, OP_FIRST, 0), NULL, 0));
-    chill(&s);
-    turb_simulation_fail_at(s.simulation, turb_simulation_operations(s.simulation) + 1 + n / 2, EIO);
+    cold_db_chill(&s.disk);
+    turb_simulation_fail_at(s.disk.simulation, turb_simulation_operations(s.disk.simulation) + 1 + n / 2, EIO);
     turb_state state = turb_seek(s.it, TURB_STR("k00040"));
     for (uint32_t i = 0; i < 4 && wait_out(&s, state, NULL, 0) == TURB_READY; i++)
       state = s.keys_only ? turb_fetch(s.it, TURB_ALL) : turb_advance(s.it);
     while (it->reads.in_flight + it->reads.queued != 0)
       CHECK_OK_ERR(reads_wait(&it->reads, fresh()), &err);
     did_well += it->state == TURB_READY;
-    turb_simulation_fail_at(s.simulation, 0, 0);
+    turb_simulation_fail_at(s.disk.simulation, 0, 0);
     for (uint32_t row = s.count; row-- != 0;) { /* from the last on, so that each unit is first needed by the entry that is sought */
       check_at(&s, wait_out(&s, begin_seek(&s, OP_SEEK, row), NULL, 0));
       check_at(&s, wait_out(&s, s.keys_only ? turb_fetch(s.it, TURB_ALL) : TURB_READY, NULL, 0));
@@ -518,5 +466,5 @@ TEST(iterator_suspension, a_seek_forgets_reads_ahead_that_failed) {
     turb_iterator_close(s.it);
   }
   CHECK_GT(did_well, 0);
-  end(&s);
+  cold_db_end(&s.disk);
 }

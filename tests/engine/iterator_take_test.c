@@ -39,7 +39,7 @@ static void begin(const turb_iterator_options *options) {
   random_init(&w.random, test_seed());
   w.parts = options && options->parts ? options->parts : TURB_ALL;
   cold_rows_list(&w.list, COLD_STAGES);
-  CHECK_OK_ERR(turb_iterator_open(rows.c, options, &w.it, fresh()), &err);
+  CHECK_OK_ERR(turb_iterator_open(rows.disk.c, options, &w.it, fresh()), &err);
   ((struct iterator *)w.it)->context.stream_piece_bytes = 64 << 10; /* so that a stream is more than one read */
   w.at = 0;
   CHECK_EQ(turb_finish(w.it, turb_first(w.it)), TURB_READY);
@@ -243,7 +243,7 @@ static void walk_about(uint32_t parts, bool streaming, uint32_t budget) {
   const uint64_t steps = test_scale(1500, 800, 20000);
   for (uint64_t i = 0; i < steps; i++) {
     if (random_below(&w.random, 8) == 0)
-      cold_rows_chill(&rows);
+      cold_db_chill(&rows.disk);
     if (random_below(&w.random, 5))
       run_take();
     else
@@ -320,7 +320,7 @@ TEST(iterator_take, gives_the_current_entry_once) {
 TEST(iterator_take, fetched_entries_are_not_given_twice) {
   cold_rows_begin(&rows, test_seed());
   begin_warm(TURB_KEY);
-  cold_rows_chill(&rows);
+  cold_db_chill(&rows.disk);
   turb_entry entries[TAKEN_MAX];
   size_t count;
   const struct want one = {.capacity = 1};
@@ -337,7 +337,7 @@ TEST(iterator_take, fetched_entries_are_not_given_twice) {
     }
     CHECK_EQ(state, TURB_READY);
     cold_rows_check(w.it->entry, w.list.numbers[1 + i], COLD_STAGES, TURB_VECTOR);
-    cold_rows_chill(&rows);
+    cold_db_chill(&rows.disk);
   }
   CHECK_GT(pending, 1);
   turb_iterator_close(w.it);
@@ -392,21 +392,21 @@ TEST(iterator_take, fails_until_a_seek) {
   turb_entry entries[TAKEN_MAX];
   size_t count;
   const struct want want = {.capacity = 10};
-  CHECK_OK_ERR(turb_iterator_open(rows.c, NULL, &w.it, fresh()), &err);
+  CHECK_OK_ERR(turb_iterator_open(rows.disk.c, NULL, &w.it, fresh()), &err);
   CHECK_EQ(take(&want, entries, &count), TURB_FAILED); /* not positioned */
   turb_iterator_close(w.it);
   begin(NULL);
   for (uint64_t n = 1; n < 12; n++) {
-    cold_rows_chill(&rows);
+    cold_db_chill(&rows.disk);
     w.at = 0;
     CHECK_EQ(turb_finish(w.it, turb_first(w.it)), TURB_READY);
-    cold_rows_chill(&rows);
-    turb_simulation_fail_at(rows.simulation, turb_simulation_operations(rows.simulation) + n, EIO);
+    cold_db_chill(&rows.disk);
+    turb_simulation_fail_at(rows.disk.simulation, turb_simulation_operations(rows.disk.simulation) + n, EIO);
     turb_state state;
     ptrdiff_t at = 0;
     for (; (state = take_all(&want, entries, &count)) == TURB_READY; at += (ptrdiff_t)count)
       check_given(&want, entries, count, at);
-    turb_simulation_fail_at(rows.simulation, 0, 0);
+    turb_simulation_fail_at(rows.disk.simulation, 0, 0);
     if (state == TURB_FAILED) {
       CHECK_STATUS(turb_iterator_status(w.it, NULL), TURB_IO);
       CHECK_EQ(take(&want, entries, &count), TURB_FAILED);
