@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "turbidite/turbidite.h"
+
 /* ---- options and failure ---- */
 
 struct bench_options {
@@ -31,6 +33,13 @@ int bench_main(int argc, char **argv, const char *name, void (*run)(const struct
 bool bench_wants(const struct bench_options *options, const char *family);
 /* Says why on standard error and ends the process. */
 _Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Ends the process when a call of turbidite's failed. */
+static inline void bench_check(turb_status status, const turb_error *error) {
+  if (status != TURB_OK)
+    bench_fail("turbidite: %s", error->message);
+}
+/* CPU time of the calling thread. */
+double thread_seconds(void);
 void bench_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Memory or the end. */
 void *bench_alloc(size_t bytes);
@@ -91,8 +100,8 @@ struct sample { /* of a pass; also what a worker says at its end */
   double second_seconds; /* of the pass's second part, where it has one */
   double peak_bytes, anonymous_bytes;
   double branch_misses; /* 0: not counted */
-  double system_calls; /* that asked for reads or waited for them; 0: not counted */
-  double requests;     /* what the operations stand for, where they are bytes or reads: seeks, for example */
+  double system_calls;  /* that asked for reads or waited for them; 0: not counted */
+  double requests;      /* what the operations stand for, where they are bytes or reads: seeks, for example */
 };
 
 struct worker_job {

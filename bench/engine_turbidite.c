@@ -10,11 +10,6 @@ struct ours {
   uint32_t row_bytes;
 };
 
-static void check(turb_status status, const turb_error *error) {
-  if (status != TURB_OK)
-    bench_fail("turbidite: %s", error->message);
-}
-
 static const turb_durability durabilities[] = {[DURABLE] = TURB_DURABLE, [LOGGED] = TURB_LOGGED, [UNLOGGED] = TURB_UNLOGGED};
 
 static void *open_ours(const struct engine_options *given) {
@@ -25,7 +20,7 @@ static void *open_ours(const struct engine_options *given) {
   options.memory_budget_bytes = given->cache_bytes;
   options.memtable_bytes = given->memtable_bytes;
   ours->row_bytes = given->row_bytes;
-  check(turb_open(given->path, &options, &ours->db, &error), &error);
+  bench_check(turb_open(given->path, &options, &ours->db, &error), &error);
   turb_status status = turb_collection_open(ours->db, "rows", &ours->rows, &error);
   if (status == TURB_NOT_FOUND) {
     turb_collection_options collection = TURB_COLLECTION_OPTIONS_INIT;
@@ -33,14 +28,14 @@ static void *open_ours(const struct engine_options *given) {
     error = (turb_error)TURB_ERROR_INIT;
     status = turb_collection_create(ours->db, "rows", &collection, &ours->rows, &error);
   }
-  check(status, &error);
+  bench_check(status, &error);
   return ours;
 }
 
 static void close_ours(void *db) {
   struct ours *ours = db;
   turb_error error = TURB_ERROR_INIT;
-  check(turb_close(ours->db, &error), &error);
+  bench_check(turb_close(ours->db, &error), &error);
   free(ours);
 }
 
@@ -48,7 +43,7 @@ static void put(void *db, const uint8_t *key, const void *row) {
   const struct ours *ours = db;
   turb_error error;
   error.status = TURB_OK;
-  check(turb_put(ours->rows, (turb_bytes){key, KEY_BYTES}, (turb_bytes){row, ours->row_bytes}, TURB_NONE, NULL, &error), &error);
+  bench_check(turb_put(ours->rows, (turb_bytes){key, KEY_BYTES}, (turb_bytes){row, ours->row_bytes}, TURB_NONE, NULL, &error), &error);
 }
 
 static bool get(void *db, const uint8_t *key, void *row) {
@@ -57,7 +52,7 @@ static bool get(void *db, const uint8_t *key, void *row) {
   error.status = TURB_OK;
   const turb_status status = turb_get(ours->rows, (turb_bytes){key, KEY_BYTES}, NULL, row, NULL, 0, NULL, NULL, &error);
   if (status != TURB_NOT_FOUND)
-    check(status, &error);
+    bench_check(status, &error);
   return status == TURB_OK;
 }
 
@@ -73,12 +68,12 @@ static size_t multi_get(void *db, size_t count, uint8_t (*keys)[KEY_BYTES], uint
     return 0;
   for (size_t i = 0; i < count; i++)
     names[i] = (turb_bytes){keys[i], KEY_BYTES};
-  check(turb_multi_get(ours->rows, count, names, NULL, pinned, statuses, &error), &error);
+  bench_check(turb_multi_get(ours->rows, count, names, NULL, pinned, statuses, &error), &error);
   size_t found = 0;
   for (size_t i = 0; i < count; i++) {
     if (statuses[i] == TURB_NOT_FOUND)
       continue;
-    check(statuses[i], &error);
+    bench_check(statuses[i], &error);
     *touched += touch(pinned[i].vector.data, ours->row_bytes);
     turb_pinned_release(&pinned[i]);
     found++;
@@ -92,7 +87,7 @@ static uint64_t scan(void *db, bool backward, uint64_t *touched) {
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   options.parts = TURB_KEY | TURB_VECTOR;
   turb_iterator *it;
-  check(turb_iterator_open(ours->rows, &options, &it, &error), &error);
+  bench_check(turb_iterator_open(ours->rows, &options, &it, &error), &error);
   uint64_t count = 0, sum = 0;
   turb_state state = turb_finish(it, backward ? turb_last(it) : turb_first(it));
   for (; state == TURB_READY; state = backward ? turb_prev(it) : turb_next(it)) {
@@ -100,7 +95,7 @@ static uint64_t scan(void *db, bool backward, uint64_t *touched) {
     sum += ((const uint8_t *)entry->key.data)[KEY_BYTES - 1] + touch(entry->vector.data, entry->vector.size);
     count++;
   }
-  check(turb_iterator_status(it, &error), &error);
+  bench_check(turb_iterator_status(it, &error), &error);
   turb_iterator_close(it);
   *touched += sum;
   return count;
@@ -112,7 +107,7 @@ static size_t seek(void *db, size_t count, uint8_t (*keys)[KEY_BYTES], uint64_t 
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   options.parts = TURB_KEY | TURB_VECTOR;
   turb_iterator *it;
-  check(turb_iterator_open(ours->rows, &options, &it, &error), &error);
+  bench_check(turb_iterator_open(ours->rows, &options, &it, &error), &error);
   size_t found = 0;
   for (size_t i = 0; i < count; i++) {
     if (turb_finish(it, turb_seek(it, (turb_bytes){keys[i], KEY_BYTES})) != TURB_READY)
@@ -127,14 +122,14 @@ static size_t seek(void *db, size_t count, uint8_t (*keys)[KEY_BYTES], uint64_t 
 static void compact(void *db) {
   const struct ours *ours = db;
   turb_error error = TURB_ERROR_INIT;
-  check(turb_compact(ours->db, ours->rows, &error), &error);
+  bench_check(turb_compact(ours->db, ours->rows, &error), &error);
 }
 
 static double table_bytes(void *db, double user_bytes, double entries) {
   const struct ours *ours = db;
   turb_error error = TURB_ERROR_INIT;
   turb_stats stats = {.size = sizeof stats};
-  check(turb_get_stats(ours->db, &stats, &error), &error);
+  bench_check(turb_get_stats(ours->db, &stats, &error), &error);
   (void)user_bytes;
   (void)entries;
   return (double)(stats.flush_bytes_written + stats.merge_bytes_written);
@@ -146,11 +141,11 @@ static void warm_index(void *db) {
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   options.parts = TURB_KEY;
   turb_iterator *it;
-  check(turb_iterator_open(ours->rows, &options, &it, &error), &error);
+  bench_check(turb_iterator_open(ours->rows, &options, &it, &error), &error);
   turb_state state = turb_finish(it, turb_first(it));
   while (state == TURB_READY)
     state = turb_next(it);
-  check(turb_iterator_status(it, &error), &error);
+  bench_check(turb_iterator_status(it, &error), &error);
   turb_iterator_close(it);
 }
 

@@ -29,16 +29,11 @@ struct exact_state {
   uint8_t *row;
 };
 
-static void check(turb_status status, const turb_error *error) {
-  if (status != TURB_OK)
-    bench_fail("turbidite: %s", error->message);
-}
-
 static void open_state(struct exact_state *state, uint64_t budget_bytes) {
   turb_error error = TURB_ERROR_INIT;
   turb_options options = TURB_OPTIONS_INIT;
   options.memory_budget_bytes = budget_bytes;
-  check(turb_open(state->what->path, &options, &state->db, &error), &error);
+  bench_check(turb_open(state->what->path, &options, &state->db, &error), &error);
   turb_status status = turb_collection_open(state->db, "rows", &state->rows, &error);
   if (status == TURB_NOT_FOUND) {
     turb_collection_options collection = TURB_COLLECTION_OPTIONS_INIT;
@@ -48,16 +43,16 @@ static void open_state(struct exact_state *state, uint64_t budget_bytes) {
     error = (turb_error)TURB_ERROR_INIT;
     status = turb_collection_create(state->db, "rows", &collection, &state->rows, &error);
   }
-  check(status, &error);
+  bench_check(status, &error);
   turb_collection_info info = {.size = sizeof info};
-  check(turb_collection_describe(state->rows, &info, &error), &error);
+  bench_check(turb_collection_describe(state->rows, &info, &error), &error);
   state->row_bytes = info.row_bytes;
   state->row = bench_alloc(info.row_bytes);
 }
 
 static void close_state(struct exact_state *state) {
   turb_error error = TURB_ERROR_INIT;
-  check(turb_close(state->db, &error), &error);
+  bench_check(turb_close(state->db, &error), &error);
   free(state->row);
   free(state);
 }
@@ -96,11 +91,11 @@ static void build(void *argument, uint32_t round, struct sample *sample) {
   (void)sample;
   for (uint32_t i = 0; i < state->what->rows; i++) {
     work_key(i, true, key);
-    check(turb_put(state->rows, (turb_bytes){key, KEY_BYTES}, (turb_bytes){make_row(state, i), state->row_bytes}, TURB_NONE, &options,
-                   &error),
-          &error);
+    bench_check(turb_put(state->rows, (turb_bytes){key, KEY_BYTES}, (turb_bytes){make_row(state, i), state->row_bytes}, TURB_NONE, &options,
+                         &error),
+                &error);
   }
-  check(turb_compact(state->db, state->rows, &error), &error);
+  bench_check(turb_compact(state->db, state->rows, &error), &error);
 }
 
 static void end_build(void *argument) {
@@ -114,11 +109,11 @@ static void warm(struct exact_state *state) {
   turb_error error = TURB_ERROR_INIT;
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   turb_iterator *it;
-  check(turb_iterator_open(state->rows, &options, &it, &error), &error);
+  bench_check(turb_iterator_open(state->rows, &options, &it, &error), &error);
   turb_state at = turb_finish(it, turb_first(it));
   while (at == TURB_READY)
     at = turb_next(it);
-  check(turb_iterator_status(it, &error), &error);
+  bench_check(turb_iterator_status(it, &error), &error);
   turb_iterator_close(it);
 }
 
@@ -129,10 +124,11 @@ static uint64_t search(struct exact_state *state, uint64_t query) {
   options.k = 10;
   options.mode = TURB_SEARCH_EXACT;
   turb_result *result;
-  check(turb_search(state->rows, (turb_bytes){make_row(state, query + UINT64_C(1000000007)), state->row_bytes}, &options, &result, &error),
-        &error);
+  bench_check(
+      turb_search(state->rows, (turb_bytes){make_row(state, query + UINT64_C(1000000007)), state->row_bytes}, &options, &result, &error),
+      &error);
   turb_costs costs = {.size = sizeof costs};
-  check(turb_result_costs(result, &costs, &error), &error);
+  bench_check(turb_result_costs(result, &costs, &error), &error);
   if (turb_result_count(result) != options.k || costs.distances < state->what->rows)
     bench_fail("%s: an exact search computed %.0f distances of %u", state->what->name, (double)costs.distances, state->what->rows);
   turb_result_free(result);

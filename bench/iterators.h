@@ -115,11 +115,6 @@ void tree_close(struct tree *tree);
 /* Pass-through cursors; the child is theirs. */
 struct cursor *boxed_cursor_open(struct cursor_context *context, struct cursor *child);
 struct cursor *await_cursor_open(struct cursor_context *context, struct cursor *child);
-_Noreturn void world_fail(const turb_error *error);
-static inline void world_check(turb_status status, const turb_error *error) {
-  if (status != TURB_OK)
-    world_fail(error);
-}
 
 /* ---- contestants ---- */
 

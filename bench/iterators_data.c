@@ -93,15 +93,15 @@ static void write_table(const struct table_env *env, const struct data_set *set,
   table_shape_derive(&options.shape);
   char *path = data_path(set, folder, run, table);
   struct table_writer *writer;
-  world_check(table_writer_create(env, path, &options, &writer, &error), &error);
+  bench_check(table_writer_create(env, path, &options, &writer, &error), &error);
   uint32_t *order = data_order(set, run, table);
   struct data_entry entry;
   for (uint32_t i = 0; i < set->entries; i++) {
     data_at(set, run, table, order, i, &entry);
-    world_check(table_writer_add(writer, make_slot(&memory, &entry, data_row_bytes(set)), entry.row, NULL, &error), &error);
+    bench_check(table_writer_add(writer, make_slot(&memory, &entry, data_row_bytes(set)), entry.row, NULL, &error), &error);
   }
   struct table_record record;
-  world_check(table_writer_finish(writer, &record, &error), &error);
+  bench_check(table_writer_finish(writer, &record, &error), &error);
   table_writer_destroy(writer);
   free(order);
   free(path);
@@ -126,8 +126,8 @@ static void write_all(void *argument, uint32_t round, struct sample *sample) {
   budget_init(&budget, UINT64_C(1) << 32);
   struct table_env env = {.allocator = alloc_default(), .budget = &budget};
   const struct io_system_options system = {.allocator = env.allocator};
-  world_check(io_system_open(&system, &env.system, &error), &error);
-  world_check(cache_create(env.allocator, &budget, &env.cache, &error), &error);
+  bench_check(io_system_open(&system, &env.system, &error), &error);
+  bench_check(cache_create(env.allocator, &budget, &env.cache, &error), &error);
   for (uint32_t run = 0; run < work->runs; run++)
     for (uint32_t table = 0; table < work->set->tables; table++)
       write_table(&env, work->set, work->folder, run, table);

@@ -34,11 +34,6 @@ struct public_state {
   uint64_t sum;
 };
 
-static void check(turb_status status, const turb_error *error) {
-  if (status != TURB_OK)
-    bench_fail("turbidite: %s", error->message);
-}
-
 /* Nobody merges: there are no workers, and nobody maintains. Readers share the folder. */
 static void open_state(struct public_state *state, const struct public_case *what, bool read_only) {
   turb_error error = TURB_ERROR_INIT;
@@ -48,13 +43,13 @@ static void open_state(struct public_state *state, const struct public_case *wha
   options.worker_threads = -1;
   options.read_only = read_only;
   state->what = what;
-  check(turb_open(what->path, &options, &state->db, &error), &error);
+  bench_check(turb_open(what->path, &options, &state->db, &error), &error);
   if (turb_collection_open(state->db, "rows", &state->rows, &error) == TURB_OK)
     return;
   turb_collection_options collection = TURB_COLLECTION_OPTIONS_INIT;
   collection.dimension = what->set->dimension;
   error = (turb_error)TURB_ERROR_INIT;
-  check(turb_collection_create(state->db, "rows", &collection, &state->rows, &error), &error);
+  bench_check(turb_collection_create(state->db, "rows", &collection, &state->rows, &error), &error);
 }
 
 /* ---- building: a flush a run, the oldest first ---- */
@@ -73,13 +68,13 @@ static void put_run(const struct public_state *state, uint32_t run) {
     uint32_t *order = data_order(set, run, table);
     for (uint32_t i = 0; i < set->entries; i++) {
       data_at(set, run, table, order, i, &entry);
-      check(turb_put(state->rows, (turb_bytes){entry.key, entry.key_size}, (turb_bytes){entry.row, data_row_bytes(set)}, TURB_NONE,
-                     &options, &error),
-            &error);
+      bench_check(turb_put(state->rows, (turb_bytes){entry.key, entry.key_size}, (turb_bytes){entry.row, data_row_bytes(set)}, TURB_NONE,
+                           &options, &error),
+                  &error);
     }
     free(order);
   }
-  check(turb_flush(state->db, state->rows, &error), &error);
+  bench_check(turb_flush(state->db, state->rows, &error), &error);
 }
 
 static void build(void *argument, uint32_t round, struct sample *sample) {
@@ -90,7 +85,7 @@ static void build(void *argument, uint32_t round, struct sample *sample) {
   open_state(&state, argument, false);
   for (uint32_t run = state.what->set->runs; run-- > 0;)
     put_run(&state, run);
-  check(turb_close(state.db, &error), &error);
+  bench_check(turb_close(state.db, &error), &error);
 }
 
 /* ---- walks ---- */
@@ -151,13 +146,13 @@ static void open_internal(struct public_state *state) {
   reads_init(&tree->reads, state->db->system, NULL);
   tree->context =
       (struct cursor_context){.reads = &tree->reads, .allocator = &state->db->allocator, .budget = &state->db->budget, .fill_cache = true};
-  check(read_view_cursor(&it->view, &tree->context, false, &tree->top, &error), &error);
+  bench_check(read_view_cursor(&it->view, &tree->context, false, &tree->top, &error), &error);
   const struct visible_options visible = {.snapshot = it->view.sequence, .range_deletes = &it->range_deletes};
-  check(visible_cursor_open(&tree->context, tree->top, &visible, &tree->top, &error), &error);
+  bench_check(visible_cursor_open(&tree->context, tree->top, &visible, &tree->top, &error), &error);
   const struct parts_options parts = {
       .which = TURB_VECTOR, .run_count = it->view.version->source_runs, .row_bytes = data_row_bytes(state->what->set)};
   if (state->what->touch)
-    check(parts_open(&tree->context, &parts, &tree->parts, &error), &error);
+    bench_check(parts_open(&tree->context, &parts, &tree->parts, &error), &error);
 }
 
 static void *begin(const void *argument) {
@@ -166,7 +161,7 @@ static void *begin(const void *argument) {
   turb_iterator_options options = TURB_ITERATOR_OPTIONS_INIT;
   open_state(state, argument, true);
   options.parts = state->what->touch ? TURB_KEY | TURB_VECTOR : TURB_KEY;
-  check(turb_iterator_open(state->rows, &options, &state->it, &error), &error);
+  bench_check(turb_iterator_open(state->rows, &options, &state->it, &error), &error);
   open_internal(state);
   for (int i = 0; i < 2; i++)
     walk(state);

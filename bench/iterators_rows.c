@@ -2,15 +2,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench/iterators.h"
-
-static double thread_seconds(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* The cores that the bench may use; read before the first pass narrows them. */
 static cpu_set_t all_cores;

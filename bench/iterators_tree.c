@@ -25,13 +25,13 @@ static struct memtable *make_memtable(const struct data_set *set, uint32_t run, 
   const struct memtable_options options = {.allocator = alloc_default(), .budget = budget, .row_bytes = row_bytes, .stride = row_bytes};
   struct memtable *memtable;
   turb_error error = TURB_ERROR_INIT;
-  world_check(memtable_create(&options, &memtable, &error), &error);
+  bench_check(memtable_create(&options, &memtable, &error), &error);
   struct data_entry entry;
   for (uint32_t table = 0; table < set->tables; table++) {
     uint32_t *order = data_order(set, run, table);
     for (uint32_t i = 0; i < set->entries; i++) {
       data_at(set, run, table, order, i, &entry);
-      world_check(memtable_put(memtable, (turb_bytes){entry.key, entry.key_size}, entry.sequence, entry.row,
+      bench_check(memtable_put(memtable, (turb_bytes){entry.key, entry.key_size}, entry.sequence, entry.row,
                                hash64(entry.row, row_bytes, 0), TURB_NONE, 0, &error),
                   &error);
     }
@@ -44,7 +44,7 @@ static struct cursor *open_memtable(struct tree *tree, uint32_t run) {
   struct cursor *cursor;
   turb_error error = TURB_ERROR_INIT;
   tree->memtable_source = (struct source){.memtable = make_memtable(tree->world->set, run, &tree->world->budget), .run = run};
-  world_check(memtable_cursor_open(&tree->context, &tree->memtable_source, &cursor, &error), &error);
+  bench_check(memtable_cursor_open(&tree->context, &tree->memtable_source, &cursor, &error), &error);
   return cursor;
 }
 
@@ -57,12 +57,12 @@ static struct cursor *open_child(struct tree *tree, const struct tree_options *o
   if (options->union_children && at == 0)
     return open_memtable(tree, run);
   if (options->union_children && at == 2 && view->count == 1) {
-    world_check(table_cursor_open(&tree->context, &view->sources[0], options->streaming, &cursor, &error), &error);
+    bench_check(table_cursor_open(&tree->context, &view->sources[0], options->streaming, &cursor, &error), &error);
     return cursor;
   }
-  world_check(concat_cursor_open(&tree->context, view, options->streaming, &cursor, &error), &error);
+  bench_check(concat_cursor_open(&tree->context, view, options->streaming, &cursor, &error), &error);
   if (options->union_children && at == 1)
-    world_check(bounded_cursor_open(&tree->context, cursor, &wide_bounds, &cursor, &error), &error);
+    bench_check(bounded_cursor_open(&tree->context, cursor, &wide_bounds, &cursor, &error), &error);
   return cursor;
 }
 
@@ -79,19 +79,19 @@ void tree_open(struct tree *tree, struct world *world, const struct tree_options
   struct cursor **children = bench_alloc(options->runs * sizeof(struct cursor *));
   for (uint32_t i = 0; i < options->runs; i++)
     children[i] = wrapped(tree, options, open_child(tree, options, i));
-  world_check(merge_cursor_open(&tree->context, children, options->runs, &tree->top, &error), &error);
+  bench_check(merge_cursor_open(&tree->context, children, options->runs, &tree->top, &error), &error);
   free(children);
   if (options->runs > 1) /* a merge of one is its child, which is wrapped */
     tree->top = wrapped(tree, options, tree->top);
   if (options->visible) {
     const struct visible_options visible = {.snapshot = SLOT_SEQUENCE_MAX};
-    world_check(visible_cursor_open(&tree->context, tree->top, &visible, &tree->top, &error), &error);
+    bench_check(visible_cursor_open(&tree->context, tree->top, &visible, &tree->top, &error), &error);
     tree->top = wrapped(tree, options, tree->top);
   }
   if (options->parts) {
     const struct parts_options parts = {
         .which = TURB_VECTOR, .run_count = world->run_count, .row_bytes = data_row_bytes(world->set), .streaming = options->streaming};
-    world_check(parts_open(&tree->context, &parts, &tree->parts, &error), &error);
+    bench_check(parts_open(&tree->context, &parts, &tree->parts, &error), &error);
   }
 }
 

@@ -27,7 +27,7 @@ static uint32_t resolve_rows(struct tree *tree, const struct cursor_ref *refs, u
   uint32_t resolved;
   parts_begin(tree->parts);
   while ((state = parts_resolve(tree->parts, refs, count, false, out, &resolved)) == TURB_PENDING)
-    world_check(reads_wait(&tree->reads, &error), &error);
+    bench_check(reads_wait(&tree->reads, &error), &error);
   if (state != TURB_READY) {
     (void)parts_error(tree->parts, &error);
     bench_fail("rows did not come, state %d: %s", (int)state, error.message);

@@ -4,16 +4,12 @@
 #include "base/alloc.h"
 #include "bench/iterators.h"
 
-void world_fail(const turb_error *error) {
-  bench_fail("turbidite: %s", error->message);
-}
-
 static void open_table(struct world *world, uint32_t run, uint32_t table) {
   turb_error error = TURB_ERROR_INIT;
   struct source *source = &world->runs[run].sources[table];
   char *path = data_path(world->set, world->folder, run, table);
   *source = (struct source){.run = run};
-  world_check(table_open(&world->env, path, NULL, &source->table, &error), &error);
+  bench_check(table_open(&world->env, path, NULL, &source->table, &error), &error);
   free(path);
 }
 
@@ -24,8 +20,8 @@ struct world *world_open(const struct data_set *set, const char *folder, uint32_
   world->folder = folder;
   budget_init(&world->budget, budget_bytes);
   const struct io_system_options system = {.allocator = alloc_default()};
-  world_check(io_system_open(&system, &world->system, &error), &error);
-  world_check(cache_create(alloc_default(), &world->budget, &world->cache, &error), &error);
+  bench_check(io_system_open(&system, &world->system, &error), &error);
+  bench_check(cache_create(alloc_default(), &world->budget, &world->cache, &error), &error);
   world->env = (struct table_env){.system = world->system, .allocator = alloc_default(), .budget = &world->budget, .cache = world->cache};
   world->run_count = runs;
   world->runs = bench_alloc(runs * sizeof *world->runs);

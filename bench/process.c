@@ -19,6 +19,12 @@ double now_seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+double thread_seconds(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 double cpu_seconds(void) {
   struct rusage usage;
   if (getrusage(RUSAGE_SELF, &usage) != 0)
