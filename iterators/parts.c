@@ -62,6 +62,7 @@ struct pending {
   enum unit_kind kind;
   uint32_t ordinal; /* frame or chunk; ALONE: one row or attribute by itself */
   uint64_t place;   /* of that: row, or offset in the attribute area */
+  bool wanted;      /* an entry waits for it; else it is read ahead, and when that fails nobody hears of it */
 };
 
 /* What every seek looks at comes first. */
@@ -215,6 +216,7 @@ static struct pending *take_pending(struct parts *self, const struct source *sou
   p->kind = kind;
   p->ordinal = ordinal;
   p->place = place;
+  p->wanted = false;
   return p;
 }
 
@@ -288,6 +290,10 @@ static void stand(struct parts *self, struct standing *standing, const struct he
 /* Brings a unit: READY with a pin in *held. */
 static turb_state need_unit(struct parts *self, const struct source *source, enum unit_kind kind, uint32_t ordinal, struct held *held) {
   struct pending *p = find_pending(self, source, kind, ordinal, 0);
+  if (p && !p->wanted && load_state(p->load) == LOAD_FAILED) {
+    pending_forget(self, p);
+    p = NULL;
+  }
   if (!p) {
     if (cache_pin(table_directory(source->table), table_unit(source->table, kind, ordinal), &held->pin)) {
       held->table = source->table;
@@ -298,6 +304,7 @@ static turb_state need_unit(struct parts *self, const struct source *source, enu
       return TURB_FAILED;
     (void)load_unit(p->load, source->table, kind, ordinal, load_flags_of(self));
   }
+  p->wanted = true;
   if (load_is_short(p->load)) {
     bool waits;
     self->starved = true; /* else what is read ahead takes the room of what is read for now, again and again */

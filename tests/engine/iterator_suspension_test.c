@@ -468,3 +468,39 @@ TEST(iterator_suspension, a_seek_forgets_reads_ahead_that_failed) {
   CHECK_GT(did_well, 0);
   cold_db_end(&s.disk);
 }
+
+/* What is read ahead while one entry's row is waited for fails: the entry that needs it reads it again. Rows are fetched one by one, so that no
+ * entry before it in the same set takes the failure away. */
+TEST(iterator_suspension, a_failed_read_ahead_fails_nobody) {
+  static struct sweep s;
+  begin(&s, test_seed());
+  uint64_t failed_ahead = 0;
+  s.keys_only = true;
+  for (int round = 0; round < 20; round++) {
+    open_iterator(&s);
+    const struct iterator *it = (const struct iterator *)s.it;
+    turb_state state = wait_out(&s, begin_seek(&s, OP_FIRST, 0), NULL, 0);
+    while (state == TURB_READY) /* keys come into the cache: what is read from here on are rows */
+      state = wait_out(&s, turb_advance(s.it), NULL, 0);
+    check_at(&s, wait_out(&s, begin_seek(&s, OP_SEEK, (uint32_t)round), NULL, 0));
+    for (int i = 0; i < 80; i++) {
+      state = turb_fetch(s.it, TURB_VECTOR);
+      const bool ahead = state == TURB_PENDING && it->reads.queued > 2; /* more than its frame and checksums */
+      if (ahead)
+        turb_simulation_fail_at(s.disk.simulation, turb_simulation_operations(s.disk.simulation) + it->reads.queued, EIO);
+      state = wait_out(&s, state, NULL, 0);
+      turb_simulation_fail_at(s.disk.simulation, 0, 0);
+      if (ahead && state == TURB_FAILED)
+        break; /* it was the one that was waited for */
+      check_at(&s, state);
+      while (ahead && it->reads.in_flight + it->reads.queued != 0) /* until it has failed, and nobody waits for it */
+        CHECK_OK_ERR(reads_wait(&((struct iterator *)s.it)->reads, fresh()), &err);
+      failed_ahead += ahead;
+      s.at++;
+      check_at(&s, wait_out(&s, turb_advance(s.it), NULL, 0));
+    }
+    turb_iterator_close(s.it);
+  }
+  CHECK_GT(failed_ahead, 20);
+  cold_db_end(&s.disk);
+}
